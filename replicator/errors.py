@@ -318,6 +318,12 @@ class ValuesDiffer(SchemaError):
     stays_paused = True
 
 
+class EventsRejected(SchemaError):
+    """The connector cannot process events of a table, and leaves the table out."""
+
+    stays_paused = True
+
+
 class SnapshotLacksTable(SchemaError):
     """The connector took a snapshot again without rows of a table: the mirror has rows, or lacks changes, from before.
 

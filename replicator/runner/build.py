@@ -17,11 +17,14 @@ from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
+from replicator.runner.failed_connector import FailedConnector
+from replicator.runner.noted_failure import NotedFailure
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.source_positions import source_positions
 from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
+from replicator.runner.topic_prefix import notice_other_prefix
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.binlog_probe import BinlogProbe
 from replicator.sources.change_log import ChangeLog
@@ -54,6 +57,7 @@ def open_scheduler(
         scheduler.rereads.rewinds.load()
         scheduler.rereads.repair.load()
         tables.keep_lasting_pauses()
+        notice_other_prefix(context, tables)
         scheduler.rereads.notice_returned()
     return scheduler
 
@@ -72,6 +76,13 @@ def start_binlog_watch(scheduler: Scheduler) -> None:
 
     rereads.watch = BinlogWatch(scheduler.context, scheduler.tables)
     rereads.watch.start()
+
+
+def treat_failures(scheduler: Scheduler, noted: NotedFailure) -> None:
+    """Let a mirror bring its connector back if a failure of it is `noted`."""
+    if (rereads := scheduler.rereads) is not None:
+        failed = FailedConnector(scheduler.context, scheduler.tables, rereads, noted)
+        rereads.repair.before_step = failed.step
 
 
 def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorContext:

@@ -10,7 +10,7 @@ not be read before the connector sends its events again: see `blocks`.
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,6 +75,7 @@ class ConnectorRepair:
 
     Attributes:
         rebuilt: how often the connector has read the definitions again.
+        before_step: called first by `step`; it may request repairs.
     """
 
     def __init__(self, context: MirrorContext) -> None:
@@ -91,6 +92,7 @@ class ConnectorRepair:
         self._due_at = 0.0
         self._deadline: float | None = None
         self.rebuilt = 0
+        self.before_step: Callable[[], None] = lambda: None
 
     @property
     def is_possible(self) -> bool:
@@ -158,6 +160,7 @@ class ConnectorRepair:
         Raises:
             LakeUnavailable: the catalog does not answer; nothing is forgotten.
         """
+        self.before_step()
         if self._client is None or time.monotonic() < self._due_at:
             return
         if not (self.is_busy or self._must_look):

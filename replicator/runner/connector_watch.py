@@ -16,6 +16,7 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, ConnectError, NotCaughtUp, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.noted_failure import NotedFailure
 from replicator.sources.connector_policy import (
     LIMITS,
     MISSING,
@@ -111,13 +112,14 @@ def watching(
     *,
     until_caught_up: bool,
     lost: LostBinlog | None = None,
+    noted: NotedFailure | None = None,
     interval: float = _INTERVAL_S,
     limits: WaitLimits = LIMITS,
 ) -> Iterator[SourceGoal | None]:
     """Monitor the configured servers every `interval` seconds while the block runs.
 
     Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say. `lost` is called if MySQL
-    deleted binlogs that the connector had not read.
+    deleted binlogs that the connector had not read, and `noted` if it failed otherwise.
 
     The goal is None without Kafka Connect's address, because only Kafka Connect knows what the connector has read:
     such a run ends at the end of the topics.
@@ -129,7 +131,7 @@ def watching(
         _LOG.warning("caught up means up to the end of the topics: log.connect_url is not set")
     tasks: list[Callable[[], None]] = [_ServerWatch(config, rounds).run]
     if client is not None and isinstance(config.log, KafkaLog):
-        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal, lost).run)
+        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal, (lost, noted)).run)
         tasks.append(_SourceWatch(config, rounds, goal).run)
     for task in tasks:
         threading.Thread(target=task, name="watch", daemon=True).start()
@@ -161,13 +163,13 @@ class _ConnectorWatch:
         topic_prefix: str,
         rounds: _Rounds,
         goal: SourceGoal | None,
-        lost: LostBinlog | None,
+        told: tuple[LostBinlog | None, NotedFailure | None],
     ) -> None:
         self._client = client
         self._topic_prefix = topic_prefix
         self._rounds = rounds
         self._goal = goal
-        self._lost = lost
+        self._lost, self._noted = told
         self._name: str | None = None
         self._last: tuple[str, str | None] = ("RUNNING", None)
         self._restarts = RestartPolicy()
@@ -226,9 +228,12 @@ class _ConnectorWatch:
                 )
 
     def _is_recovering(self, observed: Observation) -> bool:
-        """Return whether the connector failed for lack of binlogs, from which the mirror recovers."""
-        failed = observed.state == "FAILED" and lost_binlog(observed.reason or "")
-        return failed and self._lost is not None and self._lost.note()
+        """Return whether the mirror does something about the failure of the connector."""
+        if observed.state != "FAILED" or (reason := observed.reason) is None:
+            return False
+        if lost_binlog(reason):
+            return self._lost is not None and self._lost.note()
+        return self._noted is not None and self._noted.note(reason)
 
     def _restart(self, observed: Observation) -> None:
         pause = self._restarts.pause_after_restart(observed, time.monotonic())

@@ -16,11 +16,12 @@ from replicator.runner.archive_run import (
     limit_archive,
     open_archive,
 )
-from replicator.runner.build import start_binlog_watch
+from replicator.runner.build import start_binlog_watch, treat_failures
 from replicator.runner.connector_watch import watching
 from replicator.runner.crash_loop import CrashLoop
 from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.noted_failure import NotedFailure
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -90,9 +91,9 @@ def reread_tables(
     """
     if not isinstance(config.log, KafkaLog):
         raise UsageError("a mirror of an archive cannot read the source", 'set log.kind = "kafka"')
-    lost = LostBinlog(config)
+    lost, noted = LostBinlog(config), NotedFailure(config)
     with (
-        watching(config, until_caught_up=False, lost=lost),
+        watching(config, until_caught_up=False, lost=lost, noted=noted),
         contextlib.closing(open_kafka_log(config, config.log)) as log,
         _started(config, log, None) as scheduler,
     ):
@@ -100,6 +101,7 @@ def reread_tables(
         if (rereads := scheduler.rereads) is None:
             return []
         rereads.lost_binlog = lost
+        treat_failures(scheduler, noted)
         start_binlog_watch(scheduler)
         rereads.load()
         rereads.request(tables, reason, narrowed=narrowed)

@@ -242,7 +242,7 @@ class Rereads:
                 # No table may continue after the gap. Otherwise the connector takes a new snapshot of all of them.
                 # Rows that were read before it must not count either.
                 tables = {*self._mirrored(), *self._active, *self._waiting}
-                self._replace([new_request(table, lost.reason) for table in sorted(tables)])
+                self.replace([new_request(table, lost.reason) for table in sorted(tables)])
             lost.reset_connector()
             self.rewinds.abandon(lost.reason)
         except (ConnectError, SourceError) as error:
@@ -260,8 +260,12 @@ class Rereads:
         ledger = self._context.ledger
         return [t for t in present_tables(self._context)[0] if ledger.progress(t).mirror is not None]
 
-    def _replace(self, requests: Iterable[Request]) -> None:
-        """Carry out requests instead of those that were made before; their tables get no events meanwhile."""
+    def replace(self, requests: Iterable[Request]) -> None:
+        """Carry out requests instead of those that were made before; their tables get no events meanwhile.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
         for request in requests:
             if (active := self._active.pop(request.table, None)) is not None:
                 active.cancel()
@@ -298,7 +302,7 @@ class Rereads:
         if known is None:
             self.rewinds.note(table, cause)
         elif not known.held or (active is not None and isinstance(cause, EventsWrong)):
-            self._replace([new_request(table, known.reason, known.max_rows)])
+            self.replace([new_request(table, known.reason, known.max_rows)])
         self._heal()
 
     def _heal(self, first: Offsets | None = None) -> None:

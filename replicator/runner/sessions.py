@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
-from replicator.runner.build import open_context, open_scheduler, start_binlog_watch
+from replicator.runner.build import open_context, open_scheduler, start_binlog_watch, treat_failures
 from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
 from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.noted_failure import NotedFailure
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
 from replicator.runner.scheduled_checks import ScheduledChecks
@@ -107,8 +108,8 @@ class Sessions:
         return self._summary or RunTotals(with_before=True).summary({})
 
     def _carry_out(self, session: NextSession) -> None:
-        config, lost = session.config, LostBinlog(session.config)
-        with watching(config, until_caught_up=self._until_caught_up, lost=lost) as goal:
+        config, lost, noted = session.config, LostBinlog(session.config), NotedFailure(session.config)
+        with watching(config, until_caught_up=self._until_caught_up, lost=lost, noted=noted) as goal:
             spark = self._start(session) if self._spark is None else self._spark
             if (scheduler := self._open(session, spark)) is None:
                 return
@@ -117,6 +118,7 @@ class Sessions:
                 self._control.begin(scheduler.stopping)
                 if scheduler.rereads is not None:
                     scheduler.rereads.lost_binlog = lost
+                    treat_failures(scheduler, noted)
                     start_binlog_watch(scheduler)
                     if config.compares_values and not self._until_caught_up:
                         scheduler.checks = ScheduledChecks(

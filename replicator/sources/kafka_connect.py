@@ -132,15 +132,19 @@ class KafkaConnect:
             return None if answer is None else {str(key): str(value) for key, value in answer.items()}
 
     def offset(self, name: str) -> Mapping[str, Any] | None:
-        """Return the source offset last committed by a connector with one source partition; None if there is none.
+        """Return the source offset last committed by a connector; None if there is none.
 
+        A connector that had another `topic.prefix` before has an offset of each; that of the present one counts.
         Connect commits an offset only when all records before it are in Kafka, once every
         `offset.flush.interval.ms` of the worker.
         """
         with self._understood():
             answer = self._ask("GET", f"/connectors/{name}/offsets", missing_is_fine=True) or {}
-            offsets = [entry.get("offset") for entry in answer.get("offsets", [])]
-            return next((dict(offset) for offset in offsets if offset), None)
+            entries = [entry for entry in answer.get("offsets", []) if entry.get("offset")]
+            if len(entries) > 1:
+                prefix = (self.options(name) or {}).get("topic.prefix")
+                entries = [e for e in entries if (e.get("partition") or {}).get("server") == prefix]
+            return next((dict(entry["offset"]) for entry in entries), None)
 
     def source_partitions(self, name: str) -> list[Mapping[str, Any]]:
         """Return the source partitions for which a connector has committed offsets."""
@@ -336,9 +340,17 @@ def cause(trace: str) -> str:
     if not lines:
         return _NO_REASON
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    for found in causes:
+        if "ParsingException" in found:
+            # Its own cause is a class of the parser.
+            statement = _PLEA.sub("", _without_class(found))
+            return f"the connector cannot parse a statement: {statement}"
     first = _without_class(lines[0])
     root = _without_class(causes[-1]) if causes else first
     return first if root in first else f"{first} ({root})"
+
+
+_PLEA: Final = re.compile(r"^DDL statement couldn't be parsed\. Please open .*? with the statement ")
 
 
 def _without_class(line: str) -> str:

@@ -11,11 +11,12 @@ from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.config import load
 from replicator.model.table import TableId
+from replicator.operations.connector import register
 from replicator.runner.connector_repair import REPAIR_POINTS, ConnectorRepair
-from replicator.sources.connector_settings import connect_client
+from replicator.sources.connector_settings import SKIP_STATEMENTS, connect_client
 from replicator.sources.kafka_connect import KafkaConnect
 from tests.support import topics
-from tests.support.mirror import until
+from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 
 PREPARE = [
@@ -136,3 +137,88 @@ def test_table_that_is_set_aside_has_no_events_until_it_is_taken_in_again(
     assert client.options(name) == before
     database.execute("INSERT INTO bad VALUES (3, 3)")
     until(lambda: events(mirrored, "bad") == 2, seconds=60, doing="the table is taken in again")
+
+
+@pytest.mark.fault(
+    "A statement that Debezium cannot parse, in a database that is not mirrored, or in a session with another SQL mode",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector skips it; the definitions are compared with the source",
+)
+@pytest.mark.fault(
+    "A session writes row events that are not complete (`binlog_row_image = MINIMAL` or `NOBLOB`)",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector leaves the table out until it is past them; the table is read again, others continue",
+)
+def test_connector_that_failed_for_one_statement_or_one_table_is_brought_back(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    prepare = [
+        *PREPARE,
+        "CREATE TABLE docs (id INT PRIMARY KEY, t TEXT, x INT)",
+        "INSERT INTO docs VALUES (1, 'a', 1)",
+    ]
+    mirrored = mirror_database(tables=0, seed_rows=False, prepare=prepare, extra=HEALING_MIRROR)
+    client, name, compare = a_client(mirrored), mirrored.database.prefix, mirrored.comparison
+    # As it was registered by an earlier version.
+    settings = {k: v for k, v in (client.options(name) or {}).items() if k not in SKIP_STATEMENTS}
+    client.put(name, settings)
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        mirrored.database.execute(
+            f"CREATE DATABASE {name}_other",
+            f"CREATE TABLE {name}_other.links (id INT PRIMARY KEY, url VARCHAR(300))",
+            f"DROP DATABASE {name}_other",
+            "INSERT INTO kept VALUES (2, 2)",
+        )
+        compare.await_equal(mirror, START_S)
+        session(mirrored, "SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE bad SET x = 2")
+        session(mirrored, "SET SESSION binlog_row_image = 'NOBLOB'", "UPDATE docs SET x = 2")
+        mirrored.database.execute("UPDATE kept SET x = 3", "INSERT INTO bad VALUES (7, 7)")
+        compare.await_equal(mirror, START_S)
+        mirrored.database.execute("UPDATE kept SET x = 4", "UPDATE bad SET x = 4", "UPDATE docs SET t = 'b'")
+        compare.await_equal(mirror, START_S)
+        assert client.options(name) == settings | SKIP_STATEMENTS
+        assert mirror.stop() == 0, mirror.tail()
+    left_out = {
+        line["table"] for line in mirror.lines() if line["event"] == "the connector leaves a table out"
+    }
+    assert left_out == {f"{name}.bad", f"{name}.docs"}
+
+
+def session(mirrored: MirroredDatabase, *statements: str) -> None:
+    with mirrored.database.connect() as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+@pytest.mark.fault(
+    "`log.topic_prefix` is changed, and the new connector begins later than the last one ended",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="all tables are read again",
+    lost="the single changes in the changelog: it has the differences",
+)
+def test_changes_before_a_connector_with_another_prefix_began_are_read_from_the_source(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=0, seed_rows=False, prepare=PREPARE, extra=HEALING_MIRROR)
+    client, name, compare = a_client(mirrored), mirrored.database.prefix, mirrored.comparison
+    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    client.stop(name)
+    client.await_stopped(name)
+    mirrored.database.execute("UPDATE bad SET x = 9", "DELETE FROM kept")
+    text = mirrored.config.read_text().replace(f'topic_prefix = "{name}"', f'topic_prefix = "{name}-2"')
+    mirrored.config.write_text(text)
+    register(load(mirrored.config))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert compare.differences() == {}
+    mirrored.database.execute("UPDATE bad SET x = 10")
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert compare.differences() == {}
+    assert not [line for line in mirror.lines() if line["event"] == "table paused"]

@@ -253,11 +253,10 @@ class ListingServer:
         # The events in a compressed transaction are listed behind it, and not without it.
         while found and found[0].pos == found[0].end:
             found.pop(0)
-        return Rows(tuple(map(self._sent, (e.file, e.pos, e.kind, 1, e.end, e.info))) for e in found[:most])
+        sent = self._sent
+        return Rows((e.file, e.pos, sent(e.kind), 1, e.end, sent(e.info)) for e in found[:most])
 
-    def _sent(self, value: int | str) -> int | str | bytes:
-        """Return a value as PyMySQL does. An escaped byte in a text is not of UTF-8."""
-        if isinstance(value, int):
-            return value
+    def _sent(self, value: str) -> str | bytes:
+        """Return a text as PyMySQL does. An escaped byte in it is not of UTF-8."""
         sent = value.encode("utf-8", "surrogateescape")
         return sent.decode() if self.use_unicode else sent

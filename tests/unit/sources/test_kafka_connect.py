@@ -66,6 +66,25 @@ def test_connector_offset_is_that_of_the_only_partition(connect: Connect) -> Non
     assert [client.offset("shop") for _ in range(3)] == [offset, None, None]
 
 
+def test_connector_offset_is_that_of_its_present_topic_prefix(connect: Connect) -> None:
+    offsets = [
+        {"partition": {"server": name}, "offset": {"file": name, "pos": 4}} for name in ("a", "shop", "z")
+    ]
+    connect.reply(OFFSETS, 200, {"offsets": offsets})
+    connect.reply("GET /connectors/shop/config", 200, {"topic.prefix": "shop"})
+    assert KafkaConnect(connect.url).offset("shop") == {"file": "shop", "pos": 4}
+
+
+def test_cause_of_a_statement_that_cannot_be_parsed_is_the_statement() -> None:
+    trace = """org.apache.kafka.connect.errors.ConnectException: An exception occurred in the change event producer.
+Caused by: io.debezium.DebeziumException: Error processing binlog event
+Caused by: io.debezium.text.ParsingException: DDL statement couldn't be parsed. Please open a GitHub issue at https://github.com/debezium/dbz/issues with the statement 'CREATE TABLE other.links (id INT PRIMARY KEY, url VARCHAR(300))'
+mismatched input 'url' expecting {ACCOUNT_SYMBOL}
+Caused by: org.antlr.v4.runtime.InputMismatchException"""  # noqa: E501 - as Debezium writes it
+    statement = "'CREATE TABLE other.links (id INT PRIMARY KEY, url VARCHAR(300))'"
+    assert cause(trace) == f"the connector cannot parse a statement: {statement}"
+
+
 def test_kafka_connect_waits_for_a_rebalance(connect: Connect) -> None:
     connect.reply(STATUS, 409, {"message": "rebalance"})
     connect.reply(STATUS, 200, known("shop")["status"])

@@ -1,0 +1,42 @@
+"""Note why the connector failed, for the scheduler's thread."""
+
+import threading
+import time
+from typing import Final
+
+from replicator.config import Config
+from replicator.sources.connector_failure import Failure, failure_in
+
+_STATEMENT_S: Final = 60.0
+"""A connector that cannot parse a statement for longer than this is left to the usual restarts."""
+
+
+class NotedFailure:
+    """The failure of the connector that a monitoring thread has noted."""
+
+    def __init__(self, config: Config) -> None:
+        self._lock = threading.Lock()
+        self._failure: Failure | None = None
+        self._is_possible = config.can_read_source and config.source.url is not None
+        self._heals = config.heal.mode == "auto"
+        self._skipped_at: float | None = None
+
+    def note(self, reason: str) -> bool:
+        """Note why the connector failed. Return whether the mirror does something about it."""
+        failure = failure_in(reason)
+        if failure is None or not self._is_possible or not (failure.is_of_statement or self._heals):
+            return False
+        now = time.monotonic()
+        with self._lock:
+            if failure.is_of_statement:
+                self._skipped_at = self._skipped_at or now
+                if now > self._skipped_at + _STATEMENT_S:
+                    return False
+            self._failure = failure
+        return True
+
+    def take(self) -> Failure | None:
+        """Return what was noted since the last call."""
+        with self._lock:
+            failure, self._failure = self._failure, None
+            return failure

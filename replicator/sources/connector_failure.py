@@ -1,0 +1,71 @@
+"""Recognize why a connector failed, if the mirror can do something about it. Pure."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from replicator.model.table import TableId
+
+_STATEMENT: Final = re.compile(r"cannot parse a statement: ")
+_ROW_SIZE: Final = re.compile(
+    r"Error processing row in (?P<name>.+?), internal schema size (\d+), but row size (\d+)"
+)
+_TABLE: Final = (
+    _ROW_SIZE,
+    re.compile(r"Failed to properly convert data value for '(?P<column>.+?)' of type"),
+    re.compile(r"change event for table (?P<name>.+?) whose schema isn't known"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of a connector.
+
+    Attributes:
+        reason: as the connector tells it.
+        name: the table whose event it cannot process: `database.table`, or the name alone. None if it is a statement.
+        column: the same as `database.table.column`.
+    """
+
+    reason: str
+    name: str | None = None
+    column: str | None = None
+
+    @property
+    def is_of_statement(self) -> bool:
+        """Whether the connector cannot parse a statement."""
+        return self.name is None and self.column is None
+
+    def tables(self, known: Collection[TableId]) -> list[TableId]:
+        """Return those of the `known` tables that may be the one whose event cannot be processed."""
+        return [table for table in known if self._may_be(table)]
+
+    def _may_be(self, table: TableId) -> bool:
+        if self.column is not None:
+            return self.column.startswith(f"{table}.")
+        return self.name in (table.name, str(table))
+
+    def explain(self, table: TableId) -> tuple[str, str]:
+        """Return why the connector cannot send the events of a table, and the next step."""
+        if (found := _ROW_SIZE.search(self.reason)) is not None:
+            reason = (
+                f"an event of {table} has {found[3]} columns instead of {found[2]}: a session has "
+                "binlog_row_image = MINIMAL or NOBLOB, or the definition is not the source's"
+            )
+            first = f"set binlog_row_image = FULL where {table} is changed"
+        else:
+            reason = f"the connector cannot send an event of {table}: {self.reason}"
+            first = f"change the type of the column, or exclude {table} from source.tables"
+        return reason, f"{first}; then run: replicator heal {table}"
+
+
+def failure_in(reason: str) -> Failure | None:
+    """Return what a connector's reason tells; None if it is none of these failures."""
+    if _STATEMENT.search(reason) is not None:
+        return Failure(reason)
+    for pattern in _TABLE:
+        if (found := pattern.search(reason)) is not None:
+            groups = found.groupdict()
+            return Failure(reason, groups.get("name"), groups.get("column"))
+    return None

@@ -1,0 +1,51 @@
+"""Reasons of failed connectors, as Debezium 3.6 tells them."""
+
+import pytest
+
+from replicator.model.table import TableId
+from replicator.sources.connector_failure import failure_in
+
+STOPPED = "An exception occurred in the change event producer. This connector will be stopped. "
+A, OTHER, DOTTED = TableId("shop", "a"), TableId("shop", "other"), TableId("shop", "a.b")
+
+
+@pytest.mark.parametrize(
+    ("reason", "tables"),
+    [
+        (
+            "(Error processing row in a, internal schema size 3, but row size 1 , restart connector)",
+            [A],
+        ),
+        ("(Failed to properly convert data value for 'shop.a.f' of type FLOAT4)", [A]),
+        ("(Failed to properly convert data value for 'shop.a.b.f' of type FLOAT4)", [A, DOTTED]),
+        ("(Encountered change event for table shop.a whose schema isn't known to this connector)", [A]),
+    ],
+)
+def test_failure_for_an_event_names_its_table(reason: str, tables: list[TableId]) -> None:
+    failure = failure_in(STOPPED + reason)
+    assert failure is not None
+    assert not failure.is_of_statement
+    assert failure.tables([A, OTHER, DOTTED]) == tables
+
+
+def test_failure_for_a_statement_is_of_no_table() -> None:
+    failure = failure_in("the connector cannot parse a statement: 'CREATE TABLE other.links (url INT)'")
+    assert failure is not None
+    assert failure.is_of_statement
+    assert failure.tables([A]) == []
+
+
+@pytest.mark.parametrize(
+    "reason", ["Access denied for user 'x' (using password: YES)", "Connection refused", "", "unknown"]
+)
+def test_other_failures_are_left_to_restarts(reason: str) -> None:
+    assert failure_in(reason) is None
+
+
+def test_incomplete_row_names_the_setting_and_the_next_step() -> None:
+    failure = failure_in("Error processing row in a, internal schema size 3, but row size 1 , restart")
+    assert failure is not None
+    reason, hint = failure.explain(A)
+    assert "1 columns instead of 3" in reason
+    assert "binlog_row_image" in reason
+    assert hint.endswith("replicator heal shop.a")
