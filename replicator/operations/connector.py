@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from replicator.config import Config
 from replicator.errors import ConfigError, ConnectError
+from replicator.sources.connector_failure import is_unreadable
 from replicator.sources.connector_policy import Observation
-from replicator.sources.connector_settings import connector_config, kafka_log, secrets_in
+from replicator.sources.connector_settings import ONLY_CAPTURED, connector_config, kafka_log, secrets_in
 from replicator.sources.kafka_connect import ConnectorState, KafkaConnect, failure_hint
 
 _WAITING = ("driver.autoReconnect",)
@@ -61,7 +62,15 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
         # New settings alone do not restart a failed task, and its cause may have been fixed elsewhere.
         worker.restart(name)
     resumed = before is not None and before.state == "STOPPED"
-    return Registered(name, before is not None, _wait(worker, name, seconds), resumed)
+    try:
+        tasks = _wait(worker, name, seconds)
+    except ConnectError as error:
+        if not is_unreadable(error.message):
+            raise
+        # The table may be of any database.
+        _update(worker, before or ConnectorState(name, "RUNNING", {}), settings | ONLY_CAPTURED)
+        tasks = _wait(worker, name, seconds)
+    return Registered(name, before is not None, tasks, resumed)
 
 
 def _not_running(state: ConnectorState, more: str = "") -> ConnectError:

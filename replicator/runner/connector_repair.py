@@ -20,7 +20,7 @@ from replicator.config import KafkaLog
 from replicator.errors import ConnectError, ConnectRefused, LogError
 from replicator.model.table import TableId
 from replicator.sources.connector_policy import Observation
-from replicator.sources.connector_settings import SKIP_STATEMENTS, connect_client, set_aside, setting_aside
+from replicator.sources.connector_settings import connect_client, set_aside, setting_aside
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import Connector, KafkaConnect
 from replicator.telemetry import get_logger
@@ -82,9 +82,9 @@ class ConnectorRepair:
         self._context = context
         self._client = connect_client(context.config)
         self._lock = threading.Lock()
-        # What was requested: why definitions are read again, whether statements are skipped, table → set aside.
+        # What was requested: why definitions are read again, further settings, table → set aside.
         self._rebuild: str | None = None
-        self._skips = False
+        self._added: dict[str, str] = {}
         self._moves: dict[TableId, bool] = {}
         self._begun: _Begun | None = None
         self._aside: frozenset[TableId] | None = None
@@ -103,7 +103,7 @@ class ConnectorRepair:
     def is_busy(self) -> bool:
         """Whether a repair is left to do."""
         with self._lock:
-            return bool(self._begun or self._rebuild or self._skips or self._moves)
+            return bool(self._begun or self._rebuild or self._added or self._moves)
 
     @property
     def aside(self) -> frozenset[TableId]:
@@ -124,10 +124,10 @@ class ConnectorRepair:
         with self._lock:
             self._rebuild = self._rebuild or reason
 
-    def skip_statements(self) -> None:
-        """Let the connector skip the statements that it cannot parse."""
+    def add_settings(self, settings: Mapping[str, str]) -> None:
+        """Give the connector further settings, which `replicator connect` may remove again."""
         with self._lock:
-            self._skips = True
+            self._added |= settings
 
     def without_table(self, table: TableId) -> None:
         """Set a table aside. A held re-read of it must have been requested."""
@@ -183,12 +183,17 @@ class ConnectorRepair:
             self._aside = set_aside(connector.options)
         self._must_look = False
         with self._lock:
-            reason, skips, moves, aside = self._rebuild, self._skips, dict(self._moves), self._wanted_aside()
+            reason, added, moves, aside = (
+                self._rebuild,
+                dict(self._added),
+                dict(self._moves),
+                self._wanted_aside(),
+            )
         rebuilds = reason is not None or (self._begun is not None and self._begun.rebuilds)
         if rebuilds and self._has_rebuilt(client, connector):
             self._restore(client, connector)
             return
-        wanted = setting_aside(connector.options, aside) | (SKIP_STATEMENTS if skips else {})
+        wanted = setting_aside(connector.options, aside) | added
         if rebuilds:
             wanted[_MODE] = _RECOVERY
         if wanted != connector.options:
@@ -196,7 +201,8 @@ class ConnectorRepair:
         elif self._begun is not None and connector.state.state == "STOPPED":
             client.resume(connector.name)
         with self._lock:
-            self._aside, self._skips = aside, False
+            self._aside = aside
+            self._added = {name: value for name, value in self._added.items() if name not in added}
             self._moves = {t: out for t, out in self._moves.items() if moves.get(t) is not out}
         if not rebuilds and self._begun is not None:
             self._record(None)

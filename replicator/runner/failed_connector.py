@@ -19,7 +19,7 @@ from replicator.runner.noted_failure import NotedFailure
 from replicator.runner.rereads import Rereads
 from replicator.runner.table_states import TableStates
 from replicator.sources.connector_failure import Failure
-from replicator.sources.connector_settings import connect_client, kafka_log
+from replicator.sources.connector_settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client, kafka_log
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.repair")
@@ -51,27 +51,38 @@ class FailedConnector:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
-        if time.monotonic() < self._due_at or self._repair.is_busy:
+        if time.monotonic() < self._due_at:
             return
         self._due_at = time.monotonic() + _POLL_S
+        failure, is_busy = self._noted.take(), self._repair.is_busy
         with self._retrying():
-            if (failure := self._noted.take()) is not None:
+            if failure is not None and (not is_busy or failure.is_of_unreadable_table):
+                # What is not treated now is noted again.
                 self._treat(failure)
-            elif aside := self._repair.aside:
+            elif not is_busy and (aside := self._repair.aside):
                 self._take_in(aside)
 
     def _treat(self, failure: Failure) -> None:
         if failure.is_of_statement:
             _LOG.warning("the connector skips statements that it cannot parse", reason=failure.reason)
-            self._repair.skip_statements()
+            self._repair.add_settings(SKIP_STATEMENTS)
             return
-        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+        from replicator.sources.mysql.tables import included_tables, merge_tables  # noqa: PLC0415
 
-        for table in failure.tables(included_tables(self._context.config)):
+        config = self._context.config
+        if failure.is_of_unreadable_table:
+            self._repair.add_settings(ONLY_CAPTURED)
+            found = merge_tables(config)
+        else:
+            found = failure.tables(included_tables(config))
+        for table in found:
             if table in self._repair.aside:
                 continue
             reason, hint = failure.explain(table)
-            again = time.monotonic() < self._rejected.get(table, -_SAME_S) + _SAME_S
+            again = (
+                failure.is_of_unreadable_table
+                or time.monotonic() < self._rejected.get(table, -_SAME_S) + _SAME_S
+            )
             self._rejected[table] = time.monotonic()
             _LOG.warning("the connector leaves a table out", table=str(table), reason=reason)
             if again:

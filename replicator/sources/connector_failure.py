@@ -8,6 +8,7 @@ from typing import Final
 from replicator.model.table import TableId
 
 _STATEMENT: Final = re.compile(r"cannot parse a statement: ")
+_UNREADABLE: Final = re.compile(r"Unable to open underlying table")
 _ROW_SIZE: Final = re.compile(
     r"Error processing row in (?P<name>.+?), internal schema size (\d+), but row size (\d+)"
 )
@@ -24,7 +25,7 @@ class Failure:
 
     Attributes:
         reason: as the connector tells it.
-        name: the table whose event it cannot process: `database.table`, or the name alone. None if it is a statement.
+        name: the table whose event it cannot process: `database.table`, or the name alone. None if there is none.
         column: the same as `database.table.column`.
     """
 
@@ -35,7 +36,12 @@ class Failure:
     @property
     def is_of_statement(self) -> bool:
         """Whether the connector cannot parse a statement."""
-        return self.name is None and self.column is None
+        return _STATEMENT.search(self.reason) is not None
+
+    @property
+    def is_of_unreadable_table(self) -> bool:
+        """Whether the connector cannot read the definition of a MERGE table, of any database."""
+        return is_unreadable(self.reason)
 
     def tables(self, known: Collection[TableId]) -> list[TableId]:
         """Return those of the `known` tables that may be the one whose event cannot be processed."""
@@ -48,7 +54,9 @@ class Failure:
 
     def explain(self, table: TableId) -> tuple[str, str]:
         """Return why the connector cannot send the events of a table, and the next step."""
-        if (found := _ROW_SIZE.search(self.reason)) is not None:
+        if self.is_of_unreadable_table:
+            reason, first = f"{table} is a MERGE table that MySQL cannot open", f"repair or drop {table}"
+        elif (found := _ROW_SIZE.search(self.reason)) is not None:
             reason = (
                 f"an event of {table} has {found[3]} columns instead of {found[2]}: a session has "
                 "binlog_row_image = MINIMAL or NOBLOB, or the definition is not the source's"
@@ -60,9 +68,14 @@ class Failure:
         return reason, f"{first}; then run: replicator heal {table}"
 
 
+def is_unreadable(reason: str) -> bool:
+    """Return whether a connector failed for a MERGE table that lacks its tables. MySQL does not tell which it is."""
+    return _UNREADABLE.search(reason) is not None
+
+
 def failure_in(reason: str) -> Failure | None:
     """Return what a connector's reason tells; None if it is none of these failures."""
-    if _STATEMENT.search(reason) is not None:
+    if _STATEMENT.search(reason) is not None or is_unreadable(reason):
         return Failure(reason)
     for pattern in _TABLE:
         if (found := pattern.search(reason)) is not None:

@@ -41,6 +41,12 @@ SKIP_STATEMENTS: Final = {"schema.history.internal.skip.unparseable.ddl": "true"
 The mirror compares the definitions with those of the source, so a skipped statement of one of its tables is noticed.
 """
 
+ONLY_CAPTURED: Final = {"schema.history.internal.store.only.captured.tables.ddl": "true"}
+"""The setting with which the connector reads no definitions of other tables.
+
+Without it, a table that cannot be opened, such as a MERGE table without its tables, fails it, in any database.
+"""
+
 _SET_ASIDE: Final = "replicator.set.aside"
 """A setting of the mirror's own, which Kafka Connect keeps: the tables that the connector leaves out for some time."""
 _TABLES: Final = "table.include.list"

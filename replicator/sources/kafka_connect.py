@@ -399,4 +399,15 @@ def failure_hint(cause: str, restart: str = "run: replicator connect") -> str:
         return "the server deleted binlogs that the connector still needed: run a new snapshot"
     if lost_connection(cause):
         return f"check that MySQL is running and reachable from the Kafka Connect worker; then {restart}"
+    return _hint_for_table(lower, restart)
+
+
+def _hint_for_table(lower: str, restart: str) -> str:
+    if "unable to open underlying table" in lower:
+        query = "SELECT table_schema, table_name FROM information_schema.tables WHERE engine = 'MRG_MYISAM'"
+        return f"repair or drop the MERGE table ({query}), or exclude it from source.tables; then {restart}"
+    if "internal schema size" in lower:
+        return f"set binlog_row_image = FULL in all sessions that change this table, or exclude it; then {restart}"
+    if "cannot parse a statement" in lower:
+        return f"{restart}, which lets the connector skip the statement"
     return f"fix the cause, then {restart}; the log of the Kafka Connect worker has the full stack trace"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import UsageError
+from replicator.errors import BinlogError, UsageError
 from replicator.locks import FileLock, LockHeld
 from replicator.model.patterns import has_wildcard, matches
 from replicator.model.table import TableId
@@ -21,11 +21,14 @@ from replicator.operations.binlog.definitions import Definitions
 from replicator.operations.binlog.event_order import EventOrder
 from replicator.operations.binlog.request import ImportRequest
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
+from replicator.operations.binlog.skipped_statements import SkippedStatements
 from replicator.operations.record import RecordProgress, RecordTimes, RewrittenTopics, record
+from replicator.sources.archive.format import Event
 from replicator.sources.archive.origin import Origin, save_origin
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
+from replicator.sources.binlog.table_map import TableMap
 
 _RECORD_S: Final = 30.0
 """How often events are recorded while Debezium reads: rarely, because each time begins another file of the archive."""
@@ -134,8 +137,14 @@ class _Import:
             own = scratch_config(self._config, scratch.endpoints)
             scratch.start_connector(own)
             order = EventOrder(scanned.files, topic_prefix(self._config))
+            skipped = SkippedStatements(topic_prefix(self._config), self._changed(scanned))
+
+            def check(event: Event) -> None:
+                order.check(event)
+                skipped.check(event)
+
             # Debezium writes the same events again, from the first file on, into the topics of another broker.
-            topics = RewrittenTopics(order.check, from_beginning=not is_new)
+            topics = RewrittenTopics(check, from_beginning=not is_new)
             complete = self._read(scratch, own, scanned.files, topics)
             if complete:
                 self._record(own, topics)
@@ -192,16 +201,27 @@ class _Import:
 
         scanned = scan(paths, report)
         check_sequence(scanned.files)
+        if partial := sorted(table for table in scanned.partial if self._includes(table)):
+            raise BinlogError(
+                f"changes of {partial[0]} were made with binlog_row_value_options = PARTIAL_JSON, which Debezium skips",
+                f"exclude {partial[0]} from source.tables, and mirror it from the server",
+            )
         return scanned
+
+    def _includes(self, table: TableId) -> bool:
+        # As the connector decides it: it reads helper tables too.
+        source = self._config.source
+        return matches(str(table), source.tables) and not matches(str(table), source.exclude)
+
+    def _changed(self, scanned: Scan) -> list[TableId]:
+        """Return the tables that are imported and have events."""
+        described = (item.table for item in scanned.items if isinstance(item, TableMap))
+        return [table for table in described if self._includes(table)]
 
     def _definitions(self, scanned: Scan) -> Definitions:
         source = self._config.source
         if (file := self._request.definitions) is not None:
             return found.from_file(file, _default_database(self._config))
-
-        def included(table: TableId) -> bool:
-            # As the connector decides it: it reads helper tables too.
-            return matches(str(table), source.tables) and not matches(str(table), source.exclude)
 
         def lookup(table: TableId) -> Sequence[str]:
             if source.url is None:
@@ -210,7 +230,7 @@ class _Import:
 
             return create_statements(source, table)
 
-        return found.without_file(found.needs(scanned), included, lookup)
+        return found.without_file(found.needs(scanned), self._includes, lookup)
 
     def _reading(self, files: Sequence[BinlogFile]) -> Callable[[str, int], None]:
         starts: dict[str, int] = {}

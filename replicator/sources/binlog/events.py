@@ -33,9 +33,11 @@ class Kind(IntEnum):
     ROTATE = 4
     FORMAT = 15
     TABLE_MAP = 19
+    INCIDENT = 26
     GTID = 33
     ANONYMOUS_GTID = 34
     PREVIOUS_GTIDS = 35
+    PARTIAL_UPDATE = 39
     PAYLOAD = 40
     GTID_TAGGED = 42
 

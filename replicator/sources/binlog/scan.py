@@ -58,6 +58,7 @@ class BinlogFile:
         cut_at: offset of an incomplete event at its end; None if its last event is complete.
         collation: id of the server's collation; None if no statement shows it.
         compressed: whether it has compressed transactions.
+        incident_at: offset of an event that tells that the server could not write changes; None if there is none.
     """
 
     path: Path
@@ -74,6 +75,7 @@ class BinlogFile:
     cut_at: int | None
     collation: int | None
     compressed: bool
+    incident_at: int | None = None
 
     @property
     def name(self) -> str:
@@ -85,11 +87,12 @@ class BinlogFile:
 class Scan:
     """Files in order, and what defines their tables: statements, and the first description of each table by its rows.
 
-    `items` has both in the order of the files.
+    `items` has both in the order of the files. `partial` are the tables with events that have parts of values only.
     """
 
     files: tuple[BinlogFile, ...]
     items: tuple[Query | TableMap, ...]
+    partial: frozenset[TableId] = frozenset()
 
 
 def scan(paths: Sequence[Path], on_bytes: OnBytes = lambda _: None) -> Scan:
@@ -100,17 +103,26 @@ def scan(paths: Sequence[Path], on_bytes: OnBytes = lambda _: None) -> Scan:
     """
     items: list[Query | TableMap] = []
     described: set[TableId] = set()
-    files = tuple(_FileScan(path, items, described, on_bytes).run() for path in paths)
-    return Scan(files, tuple(items))
+    partial: set[TableId] = set()
+    files = tuple(_FileScan(path, items, (described, partial), on_bytes).run() for path in paths)
+    return Scan(files, tuple(items), frozenset(partial))
 
 
 class _FileScan:
     def __init__(
-        self, path: Path, items: list[Query | TableMap], described: set[TableId], on_bytes: OnBytes
+        self,
+        path: Path,
+        items: list[Query | TableMap],
+        tables: tuple[set[TableId], set[TableId]],
+        on_bytes: OnBytes,
     ) -> None:
+        """Add to `items`, and to `tables`: those that are described, and those with parts of values."""
         self._path = path
         self._items = items
-        self._described = described
+        self._described, self._partial = tables
+        # The newest description of each number that row events have.
+        self._by_id: dict[bytes, memoryview] = {}
+        self._incident: int | None = None
         self._on_bytes = on_bytes
         self._events = self._gtids = self._anonymous = 0
         self._earlier: int | None = None
@@ -175,22 +187,23 @@ class _FileScan:
             cut_at=cut,
             collation=self._collation,
             compressed=self._compressed,
+            incident_at=self._incident,
         )
 
     def _look_at(self, event: Event) -> None:
         match event.kind:
             case Kind.TABLE_MAP:
                 self._describe(event)
-            case Kind.GTID | Kind.GTID_TAGGED:
-                self._gtids += 1
-            case Kind.ANONYMOUS_GTID:
-                self._anonymous += 1
+            case Kind.PARTIAL_UPDATE | Kind.INCIDENT:
+                self._note_loss(event)
+            case Kind.GTID | Kind.GTID_TAGGED | Kind.ANONYMOUS_GTID:
+                self._count(event)
             case Kind.QUERY:
                 self._statement(event)
             case Kind.PAYLOAD:
                 self._compressed = True
                 for inner in read_payload(event.body):
-                    if inner.kind in (Kind.TABLE_MAP, Kind.QUERY):
+                    if inner.kind in (Kind.TABLE_MAP, Kind.QUERY, Kind.PARTIAL_UPDATE):
                         self._look_at(inner)
             case Kind.PREVIOUS_GTIDS:
                 self._earlier = count_gtids(event.body)
@@ -204,7 +217,20 @@ class _FileScan:
         if _DEFINES.match(query.text.encode()):
             self._items.append(query)
 
+    def _count(self, event: Event) -> None:
+        if event.kind == Kind.ANONYMOUS_GTID:
+            self._anonymous += 1
+        else:
+            self._gtids += 1
+
+    def _note_loss(self, event: Event) -> None:
+        if event.kind == Kind.INCIDENT:
+            self._incident = event.at
+        elif (described := self._by_id.get(bytes(event.body[:6]))) is not None:
+            self._partial.add(table_map_name(described))
+
     def _describe(self, event: Event) -> None:
+        self._by_id[bytes(event.body[:6])] = event.body
         table = table_map_name(event.body)
         if table not in self._described:
             self._described.add(table)
@@ -214,6 +240,8 @@ class _FileScan:
 _READERS: Final = frozenset(
     {
         Kind.TABLE_MAP,
+        Kind.INCIDENT,
+        Kind.PARTIAL_UPDATE,
         Kind.GTID,
         Kind.GTID_TAGGED,
         Kind.ANONYMOUS_GTID,
@@ -246,6 +274,12 @@ def _problems(files: Sequence[BinlogFile]) -> Iterator[BinlogError]:
             )
         if "MariaDB" in file.version:
             yield BinlogError(f"{file.name} was written by {file.version}", "only MySQL is supported")
+        if file.incident_at is not None:
+            yield BinlogError(
+                f"{file.name} lacks changes: the server could not write them, and noted an incident at offset "
+                f"{file.incident_at}",
+                "import the files after it into an archive of their own, with definitions and rows from after it",
+            )
     for file, following in pairwise(files):
         yield from _gap(file, following)
     if any(f.gtids for f in files) and any(f.anonymous for f in files):

@@ -31,6 +31,21 @@ def ignores_case(config: Config) -> bool:
         return bool(connection.scalar(text("SELECT @@lower_case_table_names")))
 
 
+def merge_tables(config: Config) -> list[TableId]:
+    """Return the MERGE tables that the source has and the mirror includes.
+
+    Raises:
+        SourceError: the source cannot be queried.
+    """
+    query = text(
+        "SELECT table_schema, table_name FROM information_schema.tables "
+        "WHERE table_type = 'BASE TABLE' AND engine = 'MRG_MYISAM'"
+    )
+    with connect(config.source) as connection:
+        found = [TableId(str(database), str(name)) for database, name in connection.execute(query)]
+    return [table for table in found if config.includes(str(table))]
+
+
 def tables_in_source(connection: Connection, config: Config) -> list[TableId]:
     """Return the tables that the source has and the mirror includes."""
     rows = connection.execute(
