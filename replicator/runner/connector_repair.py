@@ -20,7 +20,7 @@ from replicator.config import KafkaLog
 from replicator.errors import ConnectError, ConnectRefused, LogError
 from replicator.model.table import TableId
 from replicator.sources.connector_policy import Observation
-from replicator.sources.connector_settings import connect_client, set_aside, setting_aside
+from replicator.sources.connector_settings import REBUILT_AT, connect_client, set_aside, setting_aside
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import Connector, KafkaConnect
 from replicator.telemetry import get_logger
@@ -233,6 +233,9 @@ class ConnectorRepair:
             self._deadline = time.monotonic() + _REBUILD_S
             self._record(_Begun(rebuilds, self._heartbeats()))
             failpoints.reach("after-repair-record")
+            at = client.offset(name) or {}
+            # By this, its definitions are not taken for those of a connector that begins somewhere else.
+            wanted = {**wanted, REBUILT_AT: f"{at.get('file')}:{at.get('pos')}"}
         client.put(name, wanted)
         failpoints.reach("after-repair-put")
         client.resume(name)

@@ -19,7 +19,7 @@ from replicator.model.snapshot_checks import CLOCK_SKEW_MS, Awaited, SnapshotChe
 from replicator.model.table import TableId, topic_name
 from replicator.runner.table_states import TableStates, gets_mirror
 from replicator.schema.snapshot_definitions import SnapshotDefinition
-from replicator.sources.connector_settings import connect_client
+from replicator.sources.connector_settings import REBUILT_AT, connect_client
 
 _POLL_S: Final = 2.0
 _LOOK_S: Final = 10.0
@@ -39,20 +39,22 @@ class ConnectorView:
     Attributes:
         snapshot_mode: its setting.
         offset: None if it has confirmed none.
+        rebuilt_at: where it continued when it last read the definitions again for the mirror.
     """
 
     snapshot_mode: str
     offset: ConnectorOffset | None = None
+    rebuilt_at: str | None = None
 
     @property
     def reads_no_rows(self) -> bool:
         """Whether its snapshots have definitions only."""
         return self.snapshot_mode in _READS_NO_ROWS
 
-    @property
-    def keeps_its_offset(self) -> bool:
-        """Whether it reads definitions again without a gap in its events."""
-        return self.snapshot_mode in _KEEPS_ITS_OFFSET
+    def keeps_its_offset(self, definition: SnapshotDefinition) -> bool:
+        """Return whether it read a definition again without a gap in its events."""
+        at = f"{definition.position.file}:{definition.position.pos}"
+        return definition.has_no_rows and (self.snapshot_mode in _KEEPS_ITS_OFFSET or at == self.rebuilt_at)
 
     def has_ended(self, definition: SnapshotDefinition) -> bool:
         """Return whether everything of the snapshot that has a definition is in the log.
@@ -245,10 +247,11 @@ class EmptySnapshots:
     ) -> SchemaError | None:
         """Return the error of a table that has no rows of a snapshot which has ended; None if it lacks nothing."""
         progress = self._context.ledger.progress(table)
+        if connector is not None and connector.keeps_its_offset(definition):
+            return None
         if definition.has_no_rows and (connector is None or connector.reads_no_rows):
             # Also an empty mirror may lack changes. A first snapshot follows nothing, and a new mirror will be read.
-            keeps_its_offset = connector is not None and connector.keeps_its_offset
-            if keeps_its_offset or not definition.is_repeated or checked_marker(progress) is None:
+            if not definition.is_repeated or checked_marker(progress) is None:
                 return None
         elif not progress.stands_alone and self._has_no_rows(table):
             return None
@@ -297,7 +300,8 @@ def view_connector(config: Config) -> ConnectorView | None:
         if (found := client.find(config.log.topic_prefix)) is None:
             return None
         mode, offset = found.options.get("snapshot.mode", "initial"), client.offset(found.name)
-        return ConnectorView(mode, None if offset is None else ConnectorOffset.from_json(offset))
+        known = None if offset is None else ConnectorOffset.from_json(offset)
+        return ConnectorView(mode, known, found.options.get(REBUILT_AT))
     except (ConnectError, ValueError):
         return None
 

@@ -47,6 +47,8 @@ ONLY_CAPTURED: Final = {"schema.history.internal.store.only.captured.tables.ddl"
 Without it, a table that cannot be opened, such as a MERGE table without its tables, fails it, in any database.
 """
 
+REBUILT_AT: Final = "replicator.rebuilt.at"
+"""A setting of the mirror's own: the offset at which the connector continued when it read all definitions again."""
 _SET_ASIDE: Final = "replicator.set.aside"
 """A setting of the mirror's own, which Kafka Connect keeps: the tables that the connector leaves out for some time."""
 _TABLES: Final = "table.include.list"

@@ -86,6 +86,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.watched",
         "replicator.connector-repair",
         "replicator.set.aside",
+        "replicator.rebuilt.at",
         "replicator.topic-prefix",
         "replicator.rewind.",
         "replicator.restated",

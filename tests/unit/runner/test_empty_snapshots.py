@@ -58,6 +58,14 @@ AGAIN = SnapshotDefinition(SourcePosition("binlog.000009", 50), 2_000_000, is_re
 WITHOUT_ROWS = replace(AGAIN, has_no_rows=True)
 
 
+def test_definitions_that_were_read_again_for_the_mirror_are_no_gap() -> None:
+    at = f"{WITHOUT_ROWS.position.file}:{WITHOUT_ROWS.position.pos}"
+    assert ConnectorView("no_data", None, at).keeps_its_offset(WITHOUT_ROWS)
+    assert not ConnectorView("no_data", None, at).keeps_its_offset(AGAIN)
+    assert not ConnectorView("no_data", None, "binlog.000001:4").keeps_its_offset(WITHOUT_ROWS)
+    assert not ConnectorView("no_data").keeps_its_offset(WITHOUT_ROWS)
+
+
 @pytest.mark.parametrize(
     ("mode", "definition", "is_paused"),
     [
