@@ -16,7 +16,7 @@ from replicator.cli.output import coloured, duration, new_console, new_table, pr
 from replicator.cli.render_rereads import noteworthy, reread_lines
 from replicator.cli.render_rewinds import rewind_lines
 from replicator.cli.render_tags import tag_notes, tag_table
-from replicator.cli.render_verify import checks_table, verified_lines
+from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
 from replicator.model.clock import now_ms
 from replicator.model.counts import counted
 
@@ -97,6 +97,7 @@ def status_report(status: "MirrorStatus", wanted: StatusParts = StatusParts()) -
     parts += reread_lines(noteworthy(status.rereads, now_ms()))
     parts += rewind_lines(status.rewinds)
     parts += verified_lines(status.verified)
+    parts += comparison_lines(status.tables)
     parts += [Text(note, style="yellow") for note in _notes(status)]
     return parts
 

@@ -13,6 +13,7 @@ from replicator.model.counts import counted
 
 if TYPE_CHECKING:
     from replicator.model.verified import CheckHistory, VerifiedTable
+    from replicator.operations.status.mirror_status import TableStatus
     from replicator.verify.results import Report, RowDifference, TableResult
 
 _ORDER: Final = ("different", "undecided", "equal")
@@ -123,6 +124,20 @@ def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
             if check.verdict == "different":
                 text += f"; next: replicator verify {shlex.quote(str(check.table))} --repair"
             yield Text(text, style="red" if check.verdict == "different" else "yellow")
+
+
+def comparison_lines(tables: "Sequence[TableStatus]") -> Iterator[Text]:
+    """Yield what the running mirror compared by itself: one line for all tables, and one for each that differed."""
+    now = time.time()
+    compared = [table.compared_at for table in tables if table.compared_at is not None]
+    if compared:
+        text = f"recently changed rows of {counted(len(compared), 'table')} compared with the source, "
+        yield Text(f"{text}the last ones {_ago(now, max(compared))} ago", style="green")
+    for table in tables:
+        if table.differences and table.differed_at is not None:
+            times = "once" if table.differences == 1 else f"{table.differences:,} times"
+            text = f"{table.source}: differed {times}, last {_ago(now, table.differed_at)} ago: {table.difference}"
+            yield Text(text, style="yellow")
 
 
 def checks_table(newest: "Sequence[VerifiedTable]", histories: "Sequence[CheckHistory]") -> Table:

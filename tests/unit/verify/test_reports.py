@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from replicator.cli.render_status import StatusParts, print_status
-from replicator.cli.render_verify import print_plan, print_report, verified_lines
+from replicator.cli.render_verify import comparison_lines, print_plan, print_report, verified_lines
+from replicator.model.clock import now_ms
+from replicator.model.compared import Comparison
 from replicator.model.table import TableId
 from replicator.model.verified import (
     CHECKS_KEY,
@@ -21,7 +23,7 @@ from replicator.model.verified import (
     histories_in,
     verified_in,
 )
-from replicator.operations.status.mirror_status import MirrorStatus
+from replicator.operations.status.mirror_status import MirrorStatus, TableStatus
 from replicator.verify.report_html import to_html
 from replicator.verify.report_json import to_json
 from replicator.verify.results import (
@@ -219,3 +221,15 @@ def test_status_shows_past_checks_when_asked(capsys: pytest.CaptureFixture[str])
     print_status(status, as_json=False)
     assert "1,200" not in capsys.readouterr().out
     assert status.to_json()["checks"][0]["checks"][0]["differing"] == 3
+
+
+def test_what_the_mirror_compared_by_itself_is_told() -> None:
+    unknown = (None, None, None, None, None, None)
+    plain = TableStatus("m.a", "shop.a", "current", *unknown, 0, 0, 0, 0, 0, 0)
+    assert list(comparison_lines([plain])) == []
+    differed = Comparison(TableId("shop", "b"), now_ms(), 9, 2, now_ms() - 60_000, "1 row different, in note")
+    other = replace(plain, source="shop.b").with_comparisons(now_ms(), differed)
+    lines = [line.plain for line in comparison_lines([plain, other])]
+    assert lines[0].startswith("recently changed rows of 1 table compared with the source, the last ones ")
+    assert lines[1].startswith("shop.b: differed 2 times, last ")
+    assert lines[1].endswith(" ago: 1 row different, in note")
