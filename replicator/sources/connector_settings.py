@@ -119,9 +119,9 @@ def table_selection(config: Config) -> dict[str, str]:
 
 
 def differing_selection(config: Config, options: Mapping[str, str]) -> list[str]:
-    """Return the settings of `table_selection` that differ from a connector's `options`."""
-    wanted = table_selection(config)
-    return [name for name, value in wanted.items() if options.get(name, "") != value]
+    """Return the settings of `table_selection` that differ from a connector's `options`, which may set tables aside."""
+    wanted, given = table_selection(config), setting_aside(options, ())
+    return [name for name, value in wanted.items() if given.get(name, "") != value]
 
 
 def set_aside(options: Mapping[str, str]) -> frozenset[TableId]:

@@ -89,6 +89,13 @@ _RULES = (
         "values that cannot be converted are dropped",
     ),
     _Rule(
+        "schema.history.internal.skip.unparseable.ddl",
+        "false",
+        ("true",),
+        "a statement that Debezium cannot parse stops the connector, in any database",
+        lossy=False,
+    ),
+    _Rule(
         "binary.handling.mode",
         "bytes",
         ("bytes", "base64"),
