@@ -190,7 +190,7 @@ class ConnectorRepair:
                 self._wanted_aside(),
             )
         rebuilds = reason is not None or (self._begun is not None and self._begun.rebuilds)
-        if rebuilds and self._has_rebuilt(client, connector):
+        if rebuilds and (self._has_rebuilt(client, connector) or self._takes_too_long(connector)):
             self._restore(client, connector)
             return
         wanted = setting_aside(connector.options, aside) | added
@@ -245,27 +245,29 @@ class ConnectorRepair:
         _LOG.info("the connector has other settings", connector=name, set_aside=aside)
 
     def _has_rebuilt(self, client: KafkaConnect, connector: Connector) -> bool:
-        """Return whether the connector has read the definitions.
-
-        Raises:
-            ConnectError: it takes too long.
-        """
+        """Return whether the connector has read the definitions."""
         begun = self._begun
         if begun is None or begun.heartbeats is None or connector.options.get(_MODE) != _RECOVERY:
             return False
         if self._heartbeats() > begun.heartbeats:
+            self.rebuilt += 1
+            _LOG.info("the connector has read all definitions again", connector=connector.name)
             return True
-        if self._deadline is None:
-            self._deadline = time.monotonic() + _REBUILD_S
-        if time.monotonic() > self._deadline:
-            self._deadline = None
-            seen = Observation.of(connector.state)
-            raise ConnectError(
-                f"the connector does not read the definitions again: {seen.describe()}", seen.next_step()
-            )
         if connector.state.summary == "FAILED":
             client.restart(connector.name)
         return False
+
+    def _takes_too_long(self, connector: Connector) -> bool:
+        """Return whether to give up. Whoever wanted it finds that nothing has changed."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + _REBUILD_S
+        if time.monotonic() < self._deadline:
+            return False
+        seen = Observation.of(connector.state)
+        _LOG.error(
+            "the connector cannot read all definitions again", reason=seen.describe(), next=seen.next_step()
+        )
+        return True
 
     def _restore(self, client: KafkaConnect, connector: Connector) -> None:
         failpoints.reach("before-repair-restore")
@@ -276,8 +278,6 @@ class ConnectorRepair:
             self._rebuild, self._deadline = None, None
         # Something else may have been requested meanwhile.
         self._must_look = True
-        self.rebuilt += 1
-        _LOG.info("the connector has read all definitions again", connector=connector.name)
 
     def _connector(self, client: KafkaConnect) -> Connector:
         log = self._context.config.log

@@ -75,9 +75,10 @@ class FailedConnector:
             found = merge_tables(config)
         else:
             found = failure.tables(included_tables(config))
+        found = [table for table in found if table not in self._repair.aside]
+        if not found and not failure.is_of_unreadable_table:
+            self._noted.decline(failure)
         for table in found:
-            if table in self._repair.aside:
-                continue
             reason, hint = failure.explain(table)
             again = (
                 failure.is_of_unreadable_table

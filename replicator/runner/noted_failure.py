@@ -20,6 +20,7 @@ class NotedFailure:
         self._is_possible = config.can_read_source and config.source.url is not None
         self._heals = config.heal.mode == "auto"
         self._skipped_at: float | None = None
+        self._declined: set[str] = set()
 
     def note(self, reason: str) -> bool:
         """Note why the connector failed. Return whether the mirror does something about it."""
@@ -28,12 +29,19 @@ class NotedFailure:
             return False
         now = time.monotonic()
         with self._lock:
+            if reason in self._declined:
+                return False
             if failure.is_of_statement:
                 self._skipped_at = self._skipped_at or now
                 if now > self._skipped_at + _STATEMENT_S:
                     return False
             self._failure = failure
         return True
+
+    def decline(self, failure: Failure) -> None:
+        """Leave a failure to the usual restarts."""
+        with self._lock:
+            self._declined.add(failure.reason)
 
     def take(self) -> Failure | None:
         """Return what was noted since the last call."""

@@ -266,3 +266,37 @@ def test_broken_merge_table_of_another_database_does_not_keep_the_connector_from
         until(lambda: events(mirrored, "bad") == 1, seconds=60, doing="the snapshot is taken")
     finally:
         mirrored.database.execute(f"DROP DATABASE `{mirrored.database.name}_other`")
+
+
+@pytest.mark.fault(
+    "The Kafka Connect worker is killed after the first statement behind the committed offset, which renames a column",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector starts again, and skips the statement, which its definitions contain",
+)
+def test_connector_starts_again_if_its_history_is_ahead_of_its_offset(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=0, seed_rows=False, prepare=PREPARE)
+    client, name = a_client(mirrored), mirrored.database.prefix
+    until(lambda: events(mirrored, "bad") == 1, seconds=60, doing="the snapshot is taken")
+    client.stop(name)
+    client.await_stopped(name)
+    (partition,), offset = client.source_partitions(name), client.offset(name)
+    assert offset is not None
+    client.resume(name)
+    mirrored.database.execute(
+        "ALTER TABLE kept RENAME COLUMN x TO y", "INSERT INTO kept (id, y) VALUES (2, 2)"
+    )
+    until(lambda: events(mirrored, "kept") == 2, seconds=60, doing="the event comes")
+    client.stop(name)
+    client.await_stopped(name)
+    # As if the worker had been killed before it committed an offset.
+    client.set_offset(name, partition, offset)
+    client.resume(name)
+    until(lambda: events(mirrored, "kept") == 3, seconds=60, doing="the event comes again")
+    mirrored.database.execute("INSERT INTO kept (id, y) VALUES (3, 3)")
+    until(lambda: events(mirrored, "kept") == 4, seconds=60, doing="later events come")
+    state = client.state(name)
+    assert state is not None
+    assert state.summary == "RUNNING"
