@@ -58,6 +58,7 @@ class ScheduledChecks:
         self._next_look = self._looked + _LOOK_S
         self._rest_until = 0.0
         self._changed: set[TableId] = set()
+        self._has_open = self._is_look = False
         self._has_backlog = False
 
     def step(self, paused: Collection[TableId]) -> None:
@@ -74,13 +75,16 @@ class ScheduledChecks:
         now = time.monotonic()
         if self._has_backlog or self._stopping.is_set() or now < self._rest_until:
             return
-        if now >= self._next_look:
-            self._begin_look(frozenset(paused))
-        elif (
+        looks = (bool(self._changed) or self._has_open) and now >= self._next_look
+        checks = (
             self._config.verify.every is not None
             and not self._rereads.any_left
             and now >= self._polled + _POLL_S
-        ):
+        )
+        # In turn: the load of the one must not keep the other from its turn.
+        if looks and not (checks and self._is_look):
+            self._begin_look(frozenset(paused))
+        elif checks:
             self._begin(frozenset(paused))
 
     def note_committed(self, tables: Collection[TableId]) -> None:
@@ -102,7 +106,7 @@ class ScheduledChecks:
     def _begin(self, paused: Collection[TableId]) -> None:
         from replicator.verify.interruption import Interruption  # noqa: PLC0415
 
-        self._polled = time.monotonic()
+        self._polled, self._is_look = time.monotonic(), False
         self._interruption = Interruption()
         self._running = self._pool.submit(self._thread.check_next, paused, self._interruption)
 
@@ -118,6 +122,7 @@ class ScheduledChecks:
         left_out = {*paused, *corrected}
         tables = frozenset(t for t in self._changed - left_out if not matches(str(t), exclude))
         self._changed, self._looked, self._next_look = set(), now, now + _LOOK_S
+        self._is_look = True
         self._interruption = Interruption()
         self._running = self._pool.submit(self._thread.look, tables, rows, self._interruption)
 
@@ -132,11 +137,14 @@ class ScheduledChecks:
             self._polled, self._next_look = now + _FAILED_S, now + _FAILED_S
             return
         if (found := ended.result()) is None:
-            self._polled = time.monotonic() + min(_LONGEST_POLL_S, (self._config.verify.every or 0) / 10)
+            if not self._is_look:
+                self._polled = time.monotonic() + min(_LONGEST_POLL_S, (self._config.verify.every or 0) / 10)
             return
         now = time.monotonic()
         self._rest_until = now + found.rest
-        if found.has_open:
+        if found.is_look:
+            self._has_open = found.has_open
+        if found.is_look and found.has_open:
             self._next_look = min(self._next_look, now + _SOON_S)
         for table, result in found.results:
             self._note(table, result, found)

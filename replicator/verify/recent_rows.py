@@ -8,7 +8,7 @@ whether a suspected row is wrong, at one position. So a look costs some millisec
 
 import random
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,6 +36,7 @@ _MOST_FILES: Final = 4
 """New files of a table that are read at a look, at most; all of them if rows are suspected."""
 _MOST_FILE_ROWS: Final = 100_000
 """A file with more rows was merged from others, or is a backlog; what changed recently is a small part of it."""
+_MOST_FILE_BYTES: Final = 16_000_000
 _LOOKS: Final = 3
 """Number of looks after which a row that was never equal is suspected for good."""
 _MOST_OPEN: Final = 100
@@ -134,10 +135,12 @@ class RecentRows:
             SourceError, LakeUnavailable: the source or the lake does not answer.
         """
         read = dict[TableId, tuple[Table, list[_Part]]]()
-        for table in sorted({*tables, *(t for t, known in self._known.items() if known.open)}):
+        wanted = sorted({*tables, *(t for t, known in self._known.items() if known.open)})
+        share = max(1, rows // max(1, len(wanted)))
+        for table in wanted:
             interruption.go_on()
             if (mirror := self._load(catalog, table)) is not None and (
-                parts := self._read(table, mirror, self._files(table, mirror))
+                parts := self._read(table, mirror, self._files(table, mirror), share)
             ):
                 read[table] = (mirror, parts)
         # The source is read after the lake, so that it has all that the lake has.
@@ -146,9 +149,7 @@ class RecentRows:
             with open_snapshot(self._config) as connection:
                 for table, (mirror, parts) in read.items():
                     interruption.go_on()
-                    compared[table] = self._compare(
-                        connection, table, mirror, parts, max(1, rows // len(read))
-                    )
+                    compared[table] = self._compare(connection, table, mirror, parts, share)
                     if (keys := self._suspected(table)) is not None:
                         suspected[table] = keys
         return Look(compared, suspected, any(known.open for known in self._known.values()))
@@ -186,13 +187,19 @@ class RecentRows:
             return []  # equality deletes, which PyIceberg cannot read; or the snapshot is gone
         before, known.files = known.files, frozenset(task.file.file_path for task in tasks)
         places = {found.place for found in known.open.values()}
-        new = [t for t in tasks if t.file.file_path not in before and t.file.record_count <= _MOST_FILE_ROWS]
+        new = [
+            task
+            for task in tasks
+            if task.file.file_path not in before
+            and task.file.record_count <= _MOST_FILE_ROWS
+            and task.file.file_size_in_bytes <= _MOST_FILE_BYTES
+        ]
         if not known.open:
             return random.sample(new, min(_MOST_FILES, len(new)))
         return new + [task for task in tasks if task.file.file_path in places & before]
 
-    def _read(self, table: TableId, mirror: Table, tasks: Iterable[FileScanTask]) -> list[_Part]:
-        """Return the rows of files that are not deleted."""
+    def _read(self, table: TableId, mirror: Table, tasks: Sequence[FileScanTask], most: int) -> list[_Part]:
+        """Return rows of files that are not deleted: all if rows are open, else a sample of `most`."""
         known, schema = self._known[table], mirror.schema()
         if known.table is not None and known.fields == _names(mirror):
             schema = schema.select(*(c.lake for c in known.table.columns))
@@ -203,7 +210,8 @@ class RecentRows:
             except (FilesGone, FileNotFoundError):
                 continue
             if parts:
-                found.append(_Part(task.file.file_path, pa.concat_tables(parts)))
+                part = _Part(task.file.file_path, pa.concat_tables(parts))
+                found.append(part if known.open else part.sample(max(1, most // len(tasks))))
         # A row whose file is gone is gone too, or in a new file.
         return found or ([_Part("", mirror.schema().as_arrow().empty_table())] if known.open else [])
 
@@ -234,15 +242,11 @@ class RecentRows:
         parts: list[_Part],
         most: int,
     ) -> int:
-        share = max(1, most // len(parts))
+        found = {key: (row, part, at) for part in parts for key, row, at in part.by_key(table)}
         if known.open:
-            found = {key: (row, part, at) for part in parts for key, row, at in part.by_key(table)}
             more = min(max(0, most - len(known.open)), len(found))
             chosen = set(random.sample(list(found), more)) | known.open.keys()
             found = {key: value for key, value in found.items() if key in chosen}
-        else:
-            samples = [part.sample(share) for part in parts]
-            found = {key: (row, part, at) for part in samples for key, row, at in part.by_key(table)}
         wanted = [key for key in dict.fromkeys([*known.open, *found]) if key not in known.cleared]
         places = [table.columns.index(column) for column in table.key]
         theirs = {

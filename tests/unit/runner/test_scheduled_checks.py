@@ -212,3 +212,36 @@ def test_no_check_begins_while_there_is_other_work(state: str) -> None:
         checks.step(())
     checks.close()
     assert not check.called
+
+
+def test_looks_and_checks_of_whole_tables_take_turns() -> None:
+    checks = ScheduledChecks(minimal_config(**MIRROR), Requests(), threading.Event())  # type: ignore[arg-type]
+    begun = []
+    with (
+        patch.object(CheckThread, "look", return_value=Ended([], is_look=True)),
+        patch.object(CheckThread, "check_next", return_value=Ended([])),
+    ):
+        for _ in range(4):
+            checks.note_committed({A})
+            checks._polled -= 60
+            checks._next_look -= 60
+            checks.step(())
+            begun.append(checks._is_look)
+            assert checks._running is not None
+            checks._running.result(10)
+            checks.step(())
+    checks.close()
+    assert begun == [True, False, True, False]
+
+
+def test_nothing_is_looked_at_while_nothing_changed() -> None:
+    checks = ScheduledChecks(
+        minimal_config(**MIRROR, verify={"enabled": True}),
+        Requests(),  # type: ignore[arg-type]
+        threading.Event(),
+    )
+    checks._next_look -= 60
+    with patch.object(CheckThread, "look") as look:
+        checks.step(())
+        checks.close()
+    assert not look.called
