@@ -49,7 +49,9 @@
     │   ├── TransactionInterrupted           a transaction of which events may have been sent twice after a fail-over
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── EventsWrong                      events of a table that do not show its rows
+    │   │   └── DefinitionWrong              the connector has another definition of a table than the source
     │   ├── ValuesDiffer                     rows of a table that differ from the source again after a repair
+    │   ├── DefinitionUnclear                the same, and reading all definitions again does not change it
     │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
     │   ├── LateDefinition                   events or the lake have a later definition of a table than the log
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
@@ -322,6 +324,14 @@ class EventsRejected(SchemaError):
     """The connector cannot process events of a table, and leaves the table out."""
 
     stays_paused = True
+
+
+class DefinitionWrong(EventsWrong):
+    """The connector has another definition of a table than the source, so its events may have wrong values."""
+
+
+class DefinitionUnclear(SchemaError):
+    """The same as `DefinitionWrong`, and the connector cannot read all definitions again, or has done so in vain."""
 
 
 class SnapshotLacksTable(SchemaError):

@@ -29,6 +29,8 @@ from replicator.schema.partition_ddl import FORGET
 from replicator.schema.table_copies import is_copy_of
 from replicator.schema.table_keys import primary_key
 
+_MISREAD: Final = "\ufffd"
+"""What the connector reads for bytes that are not UTF-8."""
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
 
 
@@ -74,7 +76,8 @@ class SchemaHistories:
         with self._lock:
             for definition in definitions:
                 placed = self._clock.place(definition)
-                if placed is None:
+                if placed is None or _MISREAD in placed.table.name:
+                    # There is no such table: the connector reads statements as UTF-8, whatever a session writes.
                     continue
                 if placed.passing:
                     self._add_intermediate_name(placed)

@@ -85,6 +85,18 @@ def treat_failures(scheduler: Scheduler, noted: NotedFailure) -> None:
         rereads.repair.before_step = failed.step
 
 
+def start_definition_checks(scheduler: Scheduler) -> None:
+    """Compare definitions with the source until the scheduler is closed, if the mirror has a source."""
+    config, rereads = scheduler.context.config, scheduler.rereads
+    if rereads is None or not isinstance(config.log, KafkaLog) or config.source.url is None:
+        return
+    # SQLAlchemy takes a second to import.
+    from replicator.runner.definition_checks import DefinitionChecks  # noqa: PLC0415
+
+    rereads.definitions = DefinitionChecks(scheduler.context, scheduler.tables, rereads.repair)
+    rereads.definitions.start()
+
+
 def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorContext:
     """Create the services of a mirror for an existing session, and its namespaces in the lake.
 

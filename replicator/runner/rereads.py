@@ -48,6 +48,7 @@ from replicator.telemetry import Stopwatch, get_logger
 if TYPE_CHECKING:
     # It imports SQLAlchemy, which takes a second.
     from replicator.runner.binlog_watch import BinlogWatch
+    from replicator.runner.definition_checks import DefinitionChecks
 
 _LOG: Final = get_logger("replicator.reread")
 _POLL_S: Final = 2.0
@@ -72,6 +73,7 @@ class Rereads:
         ended: the requests that this process has carried out.
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
         watch: finds changes that the events do not show; None if the binlog is not watched.
+        definitions: compares definitions with the source; None if they are not compared.
         snapshots: finds the tables that were empty at a repeated snapshot; None if nothing checks that.
         new_tables: the tables that the source has and the lake lacks.
         rewinds: the lost events that the connector sends again, so that their tables need no re-read.
@@ -91,6 +93,7 @@ class Rereads:
         self.ended: list[Request] = []
         self.lost_binlog: LostBinlog | None = None
         self.watch: BinlogWatch | None = None
+        self.definitions: DefinitionChecks | None = None
         self.snapshots: EmptySnapshots | None = None
         self._undefined: dict[TableId, float] = {}
         self._reset_at = 0.0
@@ -110,6 +113,7 @@ class Rereads:
         """Whether a request or a rewind has not ended, or the source was not asked for new tables or changes yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
         recovers = recovers or self.repair.is_busy or (self.watch is not None and self.watch.is_behind)
+        recovers = recovers or (self.definitions is not None and self.definitions.is_behind)
         recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
         requested = self._active or self._waiting or self.rewinds.any_left
         return bool(requested or self.new_tables.must_ask or recovers)
@@ -211,6 +215,8 @@ class Rereads:
         self._left_out.record()
         if self.watch is not None:
             self.watch.step()
+        if self.definitions is not None:
+            self.definitions.step(0 if self.watch is None else self.watch.statements)
         if time.monotonic() >= self._polled + _POLL_S:
             self.load()
         if (
@@ -278,6 +284,8 @@ class Rereads:
         self._stopping.set()
         if self.watch is not None:
             self.watch.close()
+        if self.definitions is not None:
+            self.definitions.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -348,6 +356,8 @@ class Rereads:
                 self._context, self._stage(), request, self._topic(table), self._record
             )
             reading += 1
+            if self.definitions is not None:
+                self.definitions.request()
 
     def _advance(
         self, table: TableId, reread: TableReread, first: Mapping[int, int], *, publishes: bool

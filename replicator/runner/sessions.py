@@ -15,7 +15,13 @@ from pyspark.sql import SparkSession
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
-from replicator.runner.build import open_context, open_scheduler, start_binlog_watch, treat_failures
+from replicator.runner.build import (
+    open_context,
+    open_scheduler,
+    start_binlog_watch,
+    start_definition_checks,
+    treat_failures,
+)
 from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
 from replicator.runner.lost_binlog import LostBinlog
@@ -120,6 +126,7 @@ class Sessions:
                     scheduler.rereads.lost_binlog = lost
                     treat_failures(scheduler, noted)
                     start_binlog_watch(scheduler)
+                    start_definition_checks(scheduler)
                     if config.compares_values and not self._until_caught_up:
                         scheduler.checks = ScheduledChecks(
                             config, scheduler.rereads, scheduler.stopping, scheduler.tables.pause

@@ -151,6 +151,11 @@ class SchemaVersion:
         return VersionStart(key, self.position.gtid, self.ts_ms, self.reads, self.read_before)
 
     @property
+    def is_given(self) -> bool:
+        """Whether it was read from the source because the log has no definition; see `SchemaHistories.define`."""
+        return self.declared and not self.position.pos
+
+    @property
     def statement(self) -> object:
         """What identifies the statement with which it begins, also if it is sent again; None if there is none."""
         if not self.declared or self.is_read:

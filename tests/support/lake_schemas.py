@@ -14,6 +14,7 @@ NAMES = (
     "checks-v1.json",
     "commit-marker-v1.json",
     "compared-v1.json",
+    "compared-definitions-v1.json",
     "consumer-cursor-v1.json",
     "lake-properties-v1.json",
     "maintained-v1.json",

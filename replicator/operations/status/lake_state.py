@@ -20,6 +20,7 @@ from replicator.maintenance.table_reader import (
     read_namespaces,
 )
 from replicator.model.compared import Comparison, comparisons_in
+from replicator.model.compared_definitions import ComparedDefinitions, compared_definitions_in
 from replicator.model.reread import Request, requests_in
 from replicator.model.rewind import Rewind, rewinds_in
 from replicator.model.table import TableId
@@ -60,6 +61,7 @@ class LakeState:
     checks: tuple[CheckHistory, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     comparisons: Mapping[TableId, Comparison] = field(default_factory=dict)
+    definitions: ComparedDefinitions | None = None
 
 
 def read_lake(config: Config) -> LakeState:
@@ -92,6 +94,7 @@ def read_lake(config: Config) -> LakeState:
             tuple(histories_in(properties)),
             unreadable,
             comparisons_in(properties),
+            compared_definitions_in(properties),
         )
 
 

@@ -10,6 +10,7 @@ from replicator.errors import UsageError
 from replicator.lake.reader import newest_marker, unreadable_reason
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.compared import Comparison
+from replicator.model.compared_definitions import ComparedDefinitions
 from replicator.model.patterns import matches
 from replicator.model.position import binlog_number
 from replicator.model.table import TableId
@@ -126,7 +127,7 @@ def _assemble(
         verified=lake.verified,
         checks=lake.checks,
         run=run,
-        problems=tuple(_problems(view)),
+        problems=tuple(_problems(view, lake.definitions if run is not None and run.is_alive else None)),
         lag_seconds=max((t.lag_seconds for t in tables if t.lag_seconds is not None), default=None),
     )
 
@@ -153,14 +154,17 @@ def _oldest(
     return read_oldest(config, view, unread, newest)
 
 
-def _problems(view: SourceView) -> Iterator[Problem]:
-    """Yield what keeps all tables from being current."""
+def _problems(view: SourceView, definitions: ComparedDefinitions | None) -> Iterator[Problem]:
+    """Yield what keeps all tables from being current, or from being known to be."""
     if view.log_problem:
         yield Problem(view.log_problem, "check that Kafka is running; run: replicator check")
     if view.source_problem:
         yield Problem(view.source_problem, "run: replicator check")
     if (seen := view.connector) is not None and (seen.state != "RUNNING"):
         yield Problem(seen.describe(), seen.next_step())
+    if definitions is not None and definitions.problem:
+        told = f"the definitions of the tables are not compared with the source: {definitions.problem}"
+        yield Problem(told, "run: replicator check")
 
 
 def _judged(judge: Judge, name: str, marker: CommitMarker, namespace: str) -> TableStatus:

@@ -79,7 +79,7 @@ def read_definitions(connection: Connection, tables: Collection[TableId]) -> dic
     columns, keys = defaultdict[TableId, list[SourceColumn]](list), defaultdict[TableId, _Keys](_Keys)
     for row in connection.execute(_ALL_COLUMNS, {"databases": databases}).mappings():
         if (table := TableId(str(row["database"]), str(row["table"]))) in tables:
-            columns[table].append(_source_column(row))
+            columns[table].append(_source_column(dict(row)))
     for database, name, *key in connection.execute(_UNIQUE_KEYS, {"databases": databases}):
         keys[TableId(str(database), str(name))].add(*key)
     return {

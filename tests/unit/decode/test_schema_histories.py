@@ -48,6 +48,15 @@ def test_source_definition_is_ignored_when_the_table_has_a_definition() -> None:
     assert histories.history(TABLE).versions[-1].schema == FIRST
 
 
+def test_table_whose_name_is_misread_does_not_exist() -> None:
+    """Another table may share its topic."""
+    misread = replace(definition(5, FIRST), table=TableId("shop", "t\ufffdr"))
+    histories = SchemaHistories()
+    histories.apply([misread])
+    assert not histories.is_defined(misread.table)
+    assert histories.tables_called("shop.t_r") == set()
+
+
 def test_observed_version_is_added_after_declared_ones() -> None:
     histories = SchemaHistories()
     histories.apply([definition(4, FIRST)])

@@ -16,6 +16,7 @@ from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY
+from replicator.model.compared_definitions import ComparedDefinitions
 from replicator.model.gtid import GtidSet
 from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import SOURCE_KEY, TableId
@@ -423,6 +424,14 @@ def test_problem_of_all_tables_is_one_of_the_mirror(config: Config, lake: SqlCat
     view = SourceView("p.", ends=TEN, is_asked=True, end=END, connector=Observation("MISSING"))
     found = read._assemble(config, read_lake(config), view)
     assert found.problems == (Problem("no connector has this topic prefix", "run: replicator connect"),)
+
+
+def test_status_says_that_definitions_are_not_compared() -> None:
+    view = SourceView("p.", ends=TEN, is_asked=True, end=END)
+    assert list(read._problems(view, ComparedDefinitions(1))) == []
+    told = "the definitions of the tables are not compared with the source: cannot reach MySQL"
+    found = list(read._problems(view, ComparedDefinitions(None, "cannot reach MySQL")))
+    assert found == [Problem(told, "run: replicator check")]
 
 
 def test_status_says_whether_the_mirror_runs() -> None:

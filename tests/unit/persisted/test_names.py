@@ -88,6 +88,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.set.aside",
         "replicator.rebuilt.at",
         "replicator.topic-prefix",
+        "replicator.definitions",
         "replicator.rewind.",
         "replicator.restated",
         "replicator.tag.",

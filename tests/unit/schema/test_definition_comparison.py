@@ -124,6 +124,18 @@ def test_null_is_a_difference_only_if_the_connector_would_write_another_value() 
     assert differences(SOURCE, replace(version, schema=strict)) == ("column name may be NULL",)
 
 
+@pytest.mark.parametrize(
+    ("default", "fill", "differs"),
+    [("Ã¼", "ü", True), ("ü", "ü", False), ("?ü", "🦊ü", False), ("ü", None, False), (None, "ü", False)],
+)
+def test_another_default_is_a_difference(default: str | None, fill: str | None, *, differs: bool) -> None:
+    column, version = replace(SOURCE.columns[1], default=default), known()
+    filled = replace(version.schema.columns[1], fill=fill)
+    schema = replace(version.schema, columns=(version.schema.columns[0], filled))
+    found = differences(replace(SOURCE, columns=(SOURCE.columns[0], column)), replace(version, schema=schema))
+    assert bool(found) is differs
+
+
 def test_another_key_is_a_difference() -> None:
     assert differences(SOURCE, known(key=())) == ("its primary key is (id), and not ()",)
     assert differences(replace(SOURCE, primary=(), unique=frozenset()), known()) == (

@@ -243,6 +243,9 @@ def definition(ddl: str | None = None, **column: Any) -> Column:
         ({"defaultValueExpression": "b,A", "typeName": "SET", "enumValues": ["'a'", "'b'"]}, "a,b", False),
         ({"defaultValueExpression": "", "typeName": "SET", "enumValues": ["'a'", "'b'"]}, "", False),
         ({"defaultValueExpression": "a,é", "typeName": "SET", "enumValues": ["'a'", "'e'"]}, None, True),
+        # A session in latin1 wrote it.
+        ({"defaultValueExpression": "\ufffd", "typeName": "VARCHAR", "length": 9}, None, True),
+        ({"defaultValueExpression": "ü", "typeName": "VARCHAR", "length": 9}, "ü", False),
         # The source numbers existing rows.
         ({"optional": False, "autoIncremented": True}, None, True),
         ({"optional": False, "typeName": "SERIAL"}, None, True),

@@ -1,0 +1,196 @@
+"""Definitions that differ from the source: confirmed by a second reading, repaired once, and told."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from replicator.batch import MirrorContext
+from replicator.errors import DefinitionUnclear, DefinitionWrong, ReplicatorError
+from replicator.model.compared_definitions import (
+    COMPARED_DEFINITIONS_KEY,
+    ComparedDefinitions,
+    compared_definitions_in,
+)
+from replicator.model.position import SourcePosition
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import INT
+from replicator.runner.definition_checks import DefinitionChecks, Reading
+from replicator.runner.table_states import TableStates
+from replicator.schema.definition_comparison import SourceColumn, SourceDefinition
+from replicator.schema.history import SchemaHistory, SchemaVersion, TableRemoval
+from replicator.schema.native_types import NativeType
+
+A, B = TableId("shop", "a"), TableId("shop", "b")
+
+
+def source(*names: str) -> SourceDefinition:
+    return SourceDefinition(tuple(SourceColumn(n, NativeType("INT"), Column(n, INT)) for n in names))
+
+
+def version(at: int, *names: str) -> SchemaVersion:
+    schema = TableSchema(tuple(Column(n, INT) for n in names))
+    return SchemaVersion(
+        at, SourcePosition("b.000001", at), at, schema, {}, source_types=dict.fromkeys(names, "INT")
+    )
+
+
+class Harness:
+    """Checks of two tables, and what they did: `done` has the rebuilds and pauses in their order."""
+
+    def __init__(self, *, possible: bool = True) -> None:
+        self.histories = {A: SchemaHistory((version(1, "x", "y"),)), B: SchemaHistory((version(1, "x"),))}
+        self.done: list[str | tuple[TableId, ReplicatorError]] = []
+        self.is_possible, self.is_busy = possible, False
+        self.properties: dict[str, str] = {}
+        self.paused: dict[TableId, str] = {}
+        lake = SimpleNamespace(
+            set_namespace_property=lambda _, key, value: self.properties.update({key: value})
+        )
+        schemas = SimpleNamespace(revision=1, history=lambda table: self.histories[table])
+        config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="shop_ops"))
+        context = SimpleNamespace(lake=lake, schemas=schemas, config=config)
+        tables = SimpleNamespace(pause=self.pause, paused=self.paused)
+        self.checks = DefinitionChecks(cast("MirrorContext", context), cast("TableStates", tables), self)
+
+    def pause(self, table: TableId, cause: ReplicatorError) -> None:
+        self.paused[table] = cause.message
+        self.done.append((table, cause))
+
+    def rebuild_history(self, reason: str) -> None:
+        self.done.append(reason)
+
+    def compare(self, a: SourceDefinition, *, must_know: bool = False) -> None:
+        """Compare one reading."""
+        self.checks.give(Reading({A: a, B: source("x")}, must_know))
+        assert self.checks.is_behind
+        self.checks.step(0)
+        self.checks.step(0)
+
+    @property
+    def causes(self) -> list[tuple[TableId, type[ReplicatorError]]]:
+        return [(found[0], type(found[1])) for found in self.done if not isinstance(found, str)]
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()
+
+
+def test_equal_definitions_are_recorded_as_compared(harness: Harness) -> None:
+    harness.compare(source("x", "y"))
+    assert not harness.done
+    found = compared_definitions_in(harness.properties)
+    assert found is not None
+    assert found.at_ms
+    assert not harness.checks.is_behind
+
+
+def test_nothing_is_compared_before_the_schema_topic_was_read_once_more(harness: Harness) -> None:
+    harness.checks.give(Reading({A: source("y", "x")}))
+    harness.checks.step(0)
+    assert (
+        COMPARED_DEFINITIONS_KEY not in harness.properties
+        or json.loads(harness.properties[COMPARED_DEFINITIONS_KEY])["at_ms"] is None
+    )
+
+
+def test_a_difference_counts_the_second_time_and_the_connector_is_repaired_before_the_pause(
+    harness: Harness,
+) -> None:
+    harness.compare(source("y", "x"))
+    assert not harness.done
+    harness.compare(source("y", "x"))
+    assert str(harness.done[0]).startswith(
+        "its definition of shop.a is not the source's: its columns are (y, x)"
+    )
+    assert harness.causes == [(A, DefinitionWrong)]
+
+
+def test_a_difference_that_a_later_statement_explains_does_not_count(harness: Harness) -> None:
+    harness.compare(source("x", "y", "z"))
+    harness.histories[A] = SchemaHistory((version(1, "x", "y"), version(2, "x", "y", "z")))
+    harness.compare(source("x", "y", "z"))
+    harness.compare(source("x", "y", "z"))
+    assert not harness.done
+
+
+def test_a_difference_beside_another_version_begins_anew(harness: Harness) -> None:
+    harness.compare(source("x"))
+    harness.histories[A] = SchemaHistory((version(1, "x", "y"), version(2, "x", "y")))
+    harness.compare(source("x"))
+    assert not harness.done
+    harness.compare(source("x"))
+    assert harness.causes == [(A, DefinitionWrong)]
+
+
+def test_the_same_difference_after_the_repair_pauses_without_another_repair(harness: Harness) -> None:
+    for _ in range(2):
+        harness.compare(source("y", "x"))
+    harness.paused.clear()
+    for _ in range(3):
+        harness.compare(source("y", "x"))
+    assert [found for found in harness.done if isinstance(found, str)] == [harness.done[0]]
+    assert harness.causes == [(A, DefinitionWrong), (A, DefinitionUnclear)]
+    assert "also after it has read all definitions again" in harness.paused[A]
+
+
+def test_nothing_is_concluded_while_the_connector_reads_the_definitions(harness: Harness) -> None:
+    harness.compare(source("y", "x"))
+    harness.is_busy = True
+    harness.compare(source("y", "x"))
+    assert not harness.done
+
+
+def test_a_connector_that_cannot_be_told_pauses_the_table_with_the_step(harness: Harness) -> None:
+    harness = Harness(possible=False)
+    for _ in range(3):
+        harness.compare(source("y", "x"))
+    assert harness.causes == [(A, DefinitionUnclear)]
+    cause = next(found[1] for found in harness.done if not isinstance(found, str))
+    assert (
+        cause.hint == "let the connector read them (snapshot.mode=recovery); then run: replicator heal shop.a"
+    )
+
+
+@pytest.mark.parametrize(
+    "history", [SchemaHistory(), SchemaHistory((replace(version(1, "x"), declared=False),))]
+)
+def test_a_table_without_a_declared_version_is_not_compared(harness: Harness, history: SchemaHistory) -> None:
+    harness.histories[A] = history
+    for _ in range(2):
+        harness.compare(source("y", "x"))
+    assert not harness.done
+
+
+GIVEN = replace(version(1, "x"), position=SourcePosition("b.000000", 0))
+DROPPED = SchemaHistory((version(1, "x"),), TableRemoval(2, SourcePosition("b.000001", 2), 2, None))
+
+
+@pytest.mark.parametrize("history", [SchemaHistory(), SchemaHistory((GIVEN,)), DROPPED])
+def test_a_table_that_the_connector_should_know_and_does_not_is_a_difference(
+    harness: Harness, history: SchemaHistory
+) -> None:
+    harness.histories[A] = history
+    for _ in range(2):
+        harness.compare(source("x"))
+    assert not harness.done
+    for _ in range(2):
+        harness.compare(source("x"), must_know=True)
+    assert harness.done[0] == "its definition of shop.a is not the source's: it has none"
+    assert harness.causes == [(A, DefinitionWrong)]
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "no JSON", '{"at_ms": "x", "problem": null}', '{"at_ms": 1, "problem": 2}']
+)
+def test_an_unknown_record_is_none(text: str) -> None:
+    assert compared_definitions_in({COMPARED_DEFINITIONS_KEY: text}) is None
+    assert compared_definitions_in({}) is None
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    for found in (ComparedDefinitions(1), ComparedDefinitions(None, "cannot reach MySQL")):
+        assert compared_definitions_in({COMPARED_DEFINITIONS_KEY: found.to_json()}) == found
