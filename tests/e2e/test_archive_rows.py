@@ -63,7 +63,7 @@ def test_archive_with_rows_restores_every_table_without_the_source(
     ]
     mirrored = mirror_database(tables=3, extra=HEALING_MIRROR, prepare=prepare)
     archive, new = mirrored.folder / "archive", other_lake(mirrored, "new")
-    with mirrored.writers(1, 2):
+    with mirrored.writers(1, pause=0.1):
         run("record", "-c", mirrored.config, "--to", archive, "--until-caught-up")
         run("record", "-c", mirrored.config, "--to", archive, "--with-rows", "--until-caught-up")
         mirrored.database.execute(
@@ -81,7 +81,7 @@ def test_archive_with_rows_restores_every_table_without_the_source(
     comparison = Comparison.of(mirrored.database, new)
     assert comparison.differences(besides=("spare",)) == {}
     comparison.assert_changelogs({"t00": {"late": 7}}, besides=("keyless", "spare"))
-    assert run("replay", "-c", new, "--from", archive).splitlines()[-1].startswith("0 events in 0 batches")
+    assert "0 events in 0 batches" in run("replay", "-c", new, "--from", archive)
     # The mirror continues from Kafka, and reads only what the archive does not have.
     mirrored.database.execute("UPDATE t01 SET number = 6", "INSERT INTO quiet (id) VALUES (2)")
     mirror = MirrorProcess(new, mirrored.folder / "out.log", ("--until-caught-up",))

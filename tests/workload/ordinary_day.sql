@@ -5,7 +5,7 @@
 # `{db}` is the mirrored database, `{other}` one that is not. Each session has its own tables, so a difference tells the session.
 
 
-[columns | brief]
+[columns]
 CREATE TABLE a_items (id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40) NOT NULL DEFAULT 'x', qty SMALLINT UNSIGNED, price DECIMAL(10,2), made DATE) COMMENT='it''s; a "table"' AUTO_INCREMENT=100
 INSERT INTO a_items (name, qty, price, made) VALUES ('a', 1, 1.10, '2024-02-29'), ('b', 65535, -0.01, NULL)
 ALTER TABLE a_items ADD COLUMN note TEXT AFTER name, ADD first_one BIGINT FIRST, DROP COLUMN made
@@ -21,12 +21,18 @@ ALTER TABLE a_items MODIFY COLUMN d1 BIGINT NOT NULL DEFAULT 7 COMMENT 'big', OR
 ALTER TABLE a_items AUTO_INCREMENT = 5000, COMMENT = '', ROW_FORMAT = DYNAMIC
 ALTER TABLE a_items FORCE
 INSERT INTO a_items (name) VALUES ('after')
-ALTER TABLE a_items RENAME COLUMN name TO c2, RENAME COLUMN c2 TO name
-INSERT INTO a_items (c2, name) VALUES ('was', 'nam')
 ALTER TABLE a_items DROP INDEX by_name, DROP c2, ADD c2 VARCHAR(9) DEFAULT 'again' AFTER id
 INSERT INTO a_items (name) VALUES ('l')
 
-[defaults | brief]
+[names of columns that are swapped in one statement]
+CREATE TABLE a_swapped (id INT PRIMARY KEY, name VARCHAR(40), c2 CHAR(3))
+INSERT INTO a_swapped VALUES (1, 'name', 'c2')
+ALTER TABLE a_swapped RENAME COLUMN name TO c2, RENAME COLUMN c2 TO name
+INSERT INTO a_swapped VALUES (2, 'c2', 'nam')
+ALTER TABLE a_swapped CHANGE name c2 CHAR(3), CHANGE c2 name VARCHAR(40)
+INSERT INTO a_swapped VALUES (3, 'name', 'c2')
+
+[defaults]
 CREATE TABLE a_defaults (id INT PRIMARY KEY, b BIT(4) DEFAULT b'101', h VARBINARY(4) DEFAULT 0x6162, e ENUM('a','b''c','d,e') DEFAULT 'b''c', s SET('x','y') DEFAULT 'x,y', t TIMESTAMP DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, d DATETIME(3) DEFAULT NOW(3), f DOUBLE DEFAULT 1e10)
 INSERT INTO a_defaults (id) VALUES (1), (2)
 ALTER TABLE a_defaults ADD j JSON DEFAULT (JSON_OBJECT('a', 1)), ADD u CHAR(36) DEFAULT (REPEAT('u', 36))
@@ -62,7 +68,7 @@ INSERT INTO a_invisible VALUES (3, 4, 5)
 ALTER TABLE a_invisible ALTER b SET INVISIBLE, MODIFY c INT INVISIBLE FIRST
 INSERT INTO a_invisible VALUES (4, 6)
 
-[character sets | brief]
+[character sets]
 CREATE TABLE a_text (id INT PRIMARY KEY, a VARCHAR(20), b TEXT, c CHAR(4) CHARACTER SET ascii, n NCHAR(5), nv NATIONAL VARCHAR(6), bi CHAR(3) BYTE) DEFAULT CHARSET=latin1
 INSERT INTO a_text VALUES (1, 'é', 'ü€', 'abcd', 'né', 'ñv', 'x')
 ALTER TABLE a_text DEFAULT CHARACTER SET utf8mb4
@@ -88,7 +94,7 @@ ALTER DATABASE {db} CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci
 ALTER TABLE a_inherits ADD t2 VARCHAR(9)
 INSERT INTO a_inherits VALUES (2, 'ß', 'ä')
 
-[types | brief]
+[types]
 CREATE TABLE a_synonyms (id SERIAL PRIMARY KEY, a INT1, b INT2 UNSIGNED, c INT3, d INT4, e INT8, f MIDDLEINT, g DEC, h NUMERIC(5,1), i FIXED(6), j BOOL, k DOUBLE PRECISION, l CHARACTER VARYING(5), m LONG, n LONG VARBINARY, o CHAR VARYING(6), p NVARCHAR(3), q INTEGER(3) ZEROFILL, r FLOAT(30), s FLOAT(7,3), t REAL)
 INSERT INTO a_synonyms VALUES (1,1,2,3,4,5,6,7,8.5,9,1,10.5,'l','m','n','o','p',17,1.5,2.25,3.125)
 CREATE TABLE a_geo (id INT PRIMARY KEY, p POINT SRID 4326 NOT NULL, g GEOMETRY, l LINESTRING, SPATIAL INDEX (p))
@@ -156,7 +162,7 @@ CREATE TABLE a_longkey (k VARCHAR(50) COLLATE utf8mb4_general_ci PRIMARY KEY, v 
 INSERT INTO a_longkey VALUES ('Ab', 1), ('b', 2)
 UPDATE a_longkey SET k = 'aB' WHERE k = 'AB'
 
-[constraints | brief]
+[constraints]
 CREATE TABLE a_checks (id INT PRIMARY KEY, a INT CHECK (a > 0), CONSTRAINT c1 CHECK (a < 100) NOT ENFORCED)
 INSERT INTO a_checks VALUES (1, 1)
 ALTER TABLE a_checks ADD CONSTRAINT c2 CHECK (id <> 13), ALTER CHECK c1 ENFORCED, DROP CHECK a_checks_chk_1
@@ -233,7 +239,7 @@ INSERT INTO A_Upper VALUES (1, 1)
 ALTER TABLE A_Upper CHANGE VaLue value INT, ADD X INT
 INSERT INTO A_Upper (ID, VALUE, x) VALUES (2, 2, 2)
 
-[copies and drops | brief]
+[copies and drops]
 CREATE TABLE a_u (id INT PRIMARY KEY, a INT, b INT)
 CREATE TABLE a_v (id INT PRIMARY KEY, b INT, a INT)
 INSERT INTO a_u VALUES (1, 10, 20)
@@ -264,7 +270,7 @@ DROP TABLE a_fast
 CREATE TABLE a_fast (id INT PRIMARY KEY, v INT)
 INSERT INTO a_fast VALUES (1, 2)
 
-[latin1 | brief | charset latin1]
+[latin1 | charset latin1]
 CREATE TABLE b_latin (id INT PRIMARY KEY COMMENT 'größe', t VARCHAR(20) DEFAULT 'ü') COMMENT 'é'
 INSERT INTO b_latin (id) VALUES (1)
 INSERT INTO b_latin VALUES (2, 'ñandú')
@@ -280,7 +286,7 @@ INSERT INTO b_gbk VALUES (1, '誠信')
 ALTER TABLE b_gbk ADD d VARCHAR(9) DEFAULT '中'
 INSERT INTO b_gbk (id) VALUES (2)
 
-[ANSI_QUOTES | brief]
+[ANSI_QUOTES]
 SET SESSION sql_mode = 'ANSI_QUOTES'
 CREATE TABLE "b_ansi" ("id" INT PRIMARY KEY, "a""b" INT, "select" VARCHAR(9) DEFAULT 'd') COMMENT '"q"'
 INSERT INTO b_ansi VALUES (1, 2, 'x')
@@ -295,7 +301,7 @@ DROP TABLE "b_gone"
 TRUNCATE TABLE "b_ansi2"
 INSERT INTO b_ansi2 VALUES (9, 4, 5, 'z')
 
-[NO_BACKSLASH_ESCAPES | brief]
+[NO_BACKSLASH_ESCAPES]
 SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'
 CREATE TABLE b_slash (id INT PRIMARY KEY, p VARCHAR(40) DEFAULT 'c:\' COMMENT 'a \', q VARCHAR(9) DEFAULT '\n')
 INSERT INTO b_slash (id) VALUES (1)
@@ -312,7 +318,7 @@ INSERT INTO b_modes (id, r, c) VALUES (2, 1.25, 'b' || 'c')
 CREATE TABLE b_auto (id INT AUTO_INCREMENT PRIMARY KEY, t DATETIME)
 INSERT INTO b_auto VALUES (0, '2024-02-31'), (NULL, '2024-01-01 10:00:00.9')
 
-[sql_mode = '' | brief]
+[sql_mode = '']
 SET SESSION sql_mode = ''
 CREATE TABLE b_loose (id INT PRIMARY KEY, n TINYINT NOT NULL, t VARCHAR(3) NOT NULL, d DATE NOT NULL, dt DATETIME, ts TIMESTAMP)
 INSERT INTO b_loose (id) VALUES (1)
@@ -366,7 +372,7 @@ INSERT INTO b_minimal VALUES (1, 'text', 1), (2, 'more', 2)
 UPDATE b_minimal SET v = v + 1 WHERE id = 1
 DELETE FROM b_minimal WHERE id = 2
 
-[statements in the binlog | brief]
+[statements in the binlog]
 SET SESSION binlog_rows_query_log_events = ON
 CREATE TABLE b_rows_query (id INT PRIMARY KEY /* c1 */, v INT -- c2
     , w INT # c3
@@ -424,7 +430,7 @@ INSERT INTO b_csv VALUES (1, 'a')
 CREATE TABLE b_archive (id INT, v VARCHAR(9)) ENGINE=ARCHIVE
 INSERT INTO b_archive VALUES (1, 'a'), (1, 'a')
 
-[programs | brief]
+[programs]
 CREATE TABLE b_orders (id INT AUTO_INCREMENT PRIMARY KEY, v INT)
 CREATE TABLE b_log (id INT AUTO_INCREMENT PRIMARY KEY, txt VARCHAR(100))
 CREATE OR REPLACE ALGORITHM=MERGE SQL SECURITY INVOKER VIEW b_view AS SELECT id, v FROM b_orders WITH CHECK OPTION
