@@ -114,6 +114,18 @@ class CheckThread:
             rest = max(late, (time.thread_time() - cpu) / _SHARE)
         return Ended([(table, result)], causes=causes, rest=rest)
 
+    def record(self) -> Ended:
+        """Record what was found.
+
+        Raises:
+            LakeUnavailable: the lake does not answer.
+        """
+        from replicator.lake.reader import open_catalog  # noqa: PLC0415
+
+        with open_catalog(self._config.lake) as catalog:
+            self._record(catalog, is_due=True)
+        return Ended([])
+
     def _check_keys(
         self, rows: "RecentRows", keys: "Mapping[TableId, pa.Table]", interruption: "Interruption"
     ) -> "list[tuple[TableId, TableResult]]":

@@ -33,6 +33,7 @@ class Differences:
     Attributes:
         corrected: tables that were corrected and not compared as a whole since then → whether only rows were found
             that had changed recently, so that there may be more.
+        is_unrecorded: whether a difference is not recorded in the lake yet.
     """
 
     def __init__(self, config: Config, rereads: Rereads, pause: OnPause) -> None:
@@ -44,6 +45,7 @@ class Differences:
         self._is_loaded = False
         self._lock = threading.Lock()
         self.corrected: dict[TableId, bool] = {}
+        self.is_unrecorded = False
 
     def load(self, properties: Mapping[str, str]) -> None:
         """Read what earlier processes recorded in the properties of the `_ops` namespace; once."""
@@ -55,7 +57,7 @@ class Differences:
     def take_changed(self) -> dict[str, str]:
         """Return the properties that must be written."""
         with self._lock:
-            changed, self._changed = self._changed, set()
+            changed, self._changed, self.is_unrecorded = self._changed, set(), False
             return {COMPARED_KEY + str(table): self._records[table].to_json() for table in sorted(changed)}
 
     def of(self, table: TableId) -> Comparison:
@@ -89,6 +91,7 @@ class Differences:
         is_again = known.differed_ms is not None and now - known.differed_ms < _AGAIN_MS and not is_same
         found = "; ".join(filter(None, (_described(result), cause)))
         self._store(replace(known, differences=known.differences + 1, differed_ms=now, cause=found))
+        self.is_unrecorded = True
         repairs = self._config.verify.on_difference == "repair"
         heal = f"find the cause, then run: replicator heal {table}"
         _LOG.error(

@@ -73,6 +73,9 @@ class ScheduledChecks:
                 self._handle(ended)
             return
         now = time.monotonic()
+        if self._differences.is_unrecorded and not self._stopping.is_set():
+            self._running = self._pool.submit(self._thread.record)
+            return
         if self._has_backlog or self._stopping.is_set() or now < self._rest_until:
             return
         looks = (bool(self._changed) or self._has_open) and now >= self._next_look

@@ -85,7 +85,12 @@ def steps(
     )
     requests = Requests()
     checks = ScheduledChecks(config, requests, threading.Event(), requests.pause)  # type: ignore[arg-type]
-    with patch.object(CheckThread, "check_next", autospec=True) as check, captured_logs() as logs:
+    with (
+        patch.object(CheckThread, "check_next", autospec=True) as check,
+        patch.object(CheckThread, "record", autospec=True) as record,
+        captured_logs() as logs,
+    ):
+        record.side_effect = lambda thread: Ended([]) if thread._differences.take_changed() else None
         check.side_effect = [Ended([(A, r)]) if isinstance(r, TableResult) else r for r in results]
         for _ in results:
             checks._polled -= 60
@@ -93,6 +98,11 @@ def steps(
             assert checks._running is not None
             checks._running.exception()
             checks.step(())
+            if checks._differences.is_unrecorded:
+                checks.step(())
+                checks._running.result(10)
+                checks.step(())
+                assert not checks._differences.is_unrecorded
     checks.close()
     return requests, [line for line in logs if line["event"] != "reading rows"], checks
 
