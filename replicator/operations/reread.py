@@ -7,9 +7,10 @@ from typing import Final
 from replicator.config import Config, KafkaLog
 from replicator.errors import MirrorRuns, UsageError
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog, tables_in
+from replicator.lake.source_names import mirrored_tables
 from replicator.model.reread import REREAD_KEY, Narrowed, Request, new_request, requests_in
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.sources.mysql.tables import included_tables, selected_tables
+from replicator.sources.mysql.tables import selected_tables
 
 OnProgress = Callable[[Sequence[Request]], None]
 """Called with the requests as they are now."""
@@ -25,7 +26,7 @@ def plan_bootstrap(config: Config, patterns: Collection[str]) -> list[TableId]:
         SourceError, LakeUnavailable: source or lake cannot be read.
     """
     _refuse_archive(config)
-    tables = included_tables(config)
+    tables = mirrored_tables(config)
     if not patterns:
         present = _present(config)
         return [table for table in tables if str(table) not in present]

@@ -154,8 +154,8 @@ class CheckThread:
 
     def _next(self, paused: Collection[TableId]) -> TableId | None:
         from replicator.lake.reader import namespace_properties, open_catalog  # noqa: PLC0415
+        from replicator.lake.source_names import mirrored_tables  # noqa: PLC0415
         from replicator.model.verified import verified_in  # noqa: PLC0415
-        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
 
         config = self._config
         with open_catalog(config.lake) as catalog:
@@ -163,7 +163,7 @@ class CheckThread:
             self._differences.load(properties)
         tables = [
             table
-            for table in included_tables(config)
+            for table in mirrored_tables(config)
             if table not in paused and not matches(str(table), config.verify.exclude)
         ]
         known = {check.table: check for check in verified_in(properties)}

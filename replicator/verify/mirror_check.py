@@ -24,6 +24,7 @@ from replicator.errors import (
 )
 from replicator.lake.properties import PAUSED_KEY
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
+from replicator.lake.source_names import mirrored_tables
 from replicator.model.clock import now_ms
 from replicator.model.counts import counted
 from replicator.model.table import SOURCE_KEY, TableId
@@ -33,7 +34,7 @@ from replicator.reread.throttle import ReplicaWatch
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
-from replicator.sources.mysql.tables import included_tables, selected_tables
+from replicator.sources.mysql.tables import selected_tables
 from replicator.verify.changed_keys import (
     AllRows,
     ChangedKeys,
@@ -129,7 +130,7 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
     if wanted.since not in (None, _LAST):
         parse_since(wanted.since or "")
     began = now_ms()
-    tables = selected_tables(included_tables(config), wanted.patterns)
+    tables = selected_tables(mirrored_tables(config), wanted.patterns)
     if wanted.keys is not None:
         tables = [table for table in tables if table in wanted.keys]
     progress = _progress(config, wanted)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from replicator.config import Config
 from replicator.errors import CheckFailed
+from replicator.lake.source_names import mirrored_tables
 from replicator.model.reread import Phase
 from replicator.operations.reread import OnProgress as OnRequests
 from replicator.operations.reread import reread
-from replicator.sources.mysql.tables import included_tables
 from replicator.verify.mirror_check import OnProgress, Wanted, verify
 from replicator.verify.results import Report, Verdict, repaired_part
 
@@ -25,7 +25,7 @@ def repair(
         ReplicatorError: as `reread` and `verify`.
     """
     different = {result.table for result in report.tables if result.verdict is Verdict.DIFFERENT}
-    tables = [table for table in included_tables(config) if str(table) in different]
+    tables = [table for table in mirrored_tables(config) if str(table) in different]
     if not tables:
         return report
     results = {result.table: result for result in report.tables}

@@ -61,7 +61,7 @@ class Checks:
         with (
             patch("replicator.verify.mirror_check.verify", self.verify),
             patch("replicator.lake.reader.open_catalog", self.open_catalog),
-            patch("replicator.sources.mysql.tables.included_tables", return_value=[A]),
+            patch("replicator.lake.source_names.mirrored_tables", return_value=[A]),
             patch.object(CheckThread, "_causes", return_value={}),
         ):
             while self._results:
