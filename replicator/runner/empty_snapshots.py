@@ -199,7 +199,12 @@ class EmptySnapshots:
         connector = view_connector(self._context.config) if grows else None
         self._note_ends(awaited, connector)
         readable = [t for t in awaited if self._tables.is_readable(self._mirrored_as(t))]
-        self._settle({table for table in readable if self._is_checked(table, connector)})
+        checked = set()
+        for table in readable:
+            with self._tables.alone(self._mirrored_as(table)):
+                if self._is_checked(table, connector):
+                    checked.add(table)
+        self._settle(checked)
 
     def _note_ends(self, awaited: list[TableId], connector: ConnectorView | None) -> None:
         """Note where the topics of the tables end whose snapshot has ended."""

@@ -1,5 +1,6 @@
 """When a snapshot of the connector has ended."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,7 +92,7 @@ def test_table_without_a_mirror_is_paused_if_its_changelog_may_lack_changes(
     marker = CommitMarker("shop", 1, 1, {TOPIC: {0: PartitionProgress(5)}}, alone=True, committed_ms=1)
     progress = Progress(None, marker, True, may_stand_alone=True)
     properties = SnapshotChecks(1_000_000, {TABLE: Awaited(1_000_000, None)}).properties()
-    tables = Mock()
+    tables = Mock(alone=lambda _table: contextlib.nullcontext())
     tables.is_idle.return_value = False
     context: Any = SimpleNamespace(
         config=minimal_config(tmp_path),
@@ -123,7 +124,7 @@ def test_changelog_that_begins_after_repeated_snapshots_lacks_nothing(
 ) -> None:
     config = minimal_config(tmp_path, table=[{"name": "shop.visits", "keyless": "changelog"}])
     versions = [SimpleNamespace(schema=TableSchema((), key))]
-    tables = Mock()
+    tables = Mock(alone=lambda _table: contextlib.nullcontext())
     tables.is_idle.return_value = False
     context: Any = SimpleNamespace(
         config=config,

@@ -8,6 +8,8 @@ import pytest
 
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
+from replicator.lake.ledger import Progress
+from replicator.model.commit_marker import CommitMarker
 from replicator.model.records import RawRecord
 from replicator.model.table import TableId
 from replicator.runner.new_tables import NewTables, present_tables
@@ -58,6 +60,52 @@ def test_table_whose_definition_comes_later_in_another_case_is_not_read_by_the_s
     assert new.is_respelt(TableId("shop", "orders")) is folds
     assert not new.is_respelt(TableId("shop", "Orders"))
     assert not new.is_respelt(TableId("shop", "bills"))
+
+
+RENAMED = (("ALTER", "bills", "RENAME TABLE orders TO bills"),)
+SWAPPED = tuple(
+    ("ALTER", name, "RENAME TABLE orders TO orders_old, bills TO orders") for name in ("orders_old", "orders")
+)
+
+
+@pytest.mark.parametrize(
+    ("statements", "in_lake", "new"),
+    [
+        # The lake's table will be renamed.
+        (RENAMED, {"orders"}, set()),
+        (RENAMED, {"bills"}, {"orders"}),
+        (RENAMED, set(), {"orders", "bills"}),
+        # That of `orders` is read again, and keeps its name.
+        (SWAPPED, {"orders", "bills"}, {"orders_old"}),
+        # It was dropped in the lake: the topic `orders` has events of both tables.
+        (SWAPPED, {"bills"}, {"orders", "orders_old"}),
+    ],
+)
+def test_name_is_new_unless_the_lake_has_it_or_a_table_that_will_get_it(
+    statements: tuple[tuple[str, str, str], ...], in_lake: set[str], new: set[str]
+) -> None:
+    created = [("CREATE", name) for name in ("orders", "bills") if statements is SWAPPED or name == "orders"]
+    schemas = tracker(*created)
+    schemas.add_schema_changes(
+        RawRecord(
+            "shop",
+            0,
+            9,
+            0,
+            None,
+            schema_change_event(Place(1, 300), name, COLUMNS, ["id"], kind=kind, ddl=ddl),
+        )
+        for kind, name, ddl in statements
+    )
+    marker = CommitMarker("shop", 1, 1, {})
+
+    def progress(table: TableId) -> Progress:
+        return Progress(marker if table.name in in_lake else None, None, False)
+
+    context: Any = SimpleNamespace(config=Mock(), schemas=schemas, ledger=Mock(progress=progress))
+    found = NewTables(context)
+    names = {"orders", "bills", *(name for _, name, _ in statements)}
+    assert {name for name in names if found.is_new(TableId("shop", name))} == new
 
 
 def test_source_is_asked_again_if_that_is_wanted_before_it_has_answered() -> None:
