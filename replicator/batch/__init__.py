@@ -4,7 +4,7 @@ from replicator.batch.apply_task import apply_task, replay_task, tag_table
 from replicator.batch.awaiting import TableAwaits
 from replicator.batch.context import MirrorContext, PendingTag, TableTask, known_names
 from replicator.batch.prefetch import divided, prefetch_plans
-from replicator.batch.rename_tables import has_left, is_half_renamed, rename, renamed_to
+from replicator.batch.rename_tables import former_names, has_left, is_half_renamed, rename, renamed_to
 from replicator.batch.schema_boundaries import has_news
 from replicator.batch.tag_boundary import has_all_before
 
@@ -15,6 +15,7 @@ __all__ = [
     "TableTask",
     "apply_task",
     "divided",
+    "former_names",
     "has_all_before",
     "has_left",
     "has_news",

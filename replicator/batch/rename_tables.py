@@ -46,9 +46,15 @@ def _takes_over(context: MirrorContext, table: TableId, new: TableId) -> bool:
     )
 
 
+def former_names(context: MirrorContext, table: TableId) -> frozenset[TableId]:
+    """Return the names that a table had before, without those of tables that took over its name."""
+    versions = context.schemas.history(table).versions
+    return frozenset(v.renamed_from for v in versions if v.renamed_from is not None)
+
+
 def lost_name(context: MirrorContext, table: TableId) -> TableId | None:
     """Return the name under which a table was mirrored before, if the lake has another table's rows there by now."""
-    for old in sorted(context.schemas.earlier_names(table)):
+    for old in sorted(former_names(context, table)):
         if context.ledger.progress(old).mirror is not None and has_left(context, old, table):
             return old
     return None

@@ -3,7 +3,7 @@
 A lake table gets its new name once it has all events of the old one. Events under the new name wait until then.
 """
 
-from replicator.batch import MirrorContext, has_left, is_half_renamed, rename, renamed_to
+from replicator.batch import MirrorContext, former_names, has_left, is_half_renamed, rename, renamed_to
 from replicator.errors import LakeUnavailable, SchemaError
 from replicator.lake.ledger import ranges_to_read
 from replicator.model.commit_marker import CommitMarker, OffsetRange
@@ -66,7 +66,7 @@ class TableRenames:
         context = self._context
         if context.ledger.progress(table).topics:
             return False
-        old_names = context.schemas.earlier_names(table)
+        old_names = former_names(context, table)
         if any(renamed_to(context, old) == table for old in old_names):
             return True
         left = {old for old in old_names if not has_left(context, old, table)}
