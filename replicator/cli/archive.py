@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
 from replicator.errors import UsageError
 from replicator.model.counts import counted
 
@@ -163,6 +163,7 @@ def record(  # noqa: PLR0917 - typer calls it, by name
 
 def replay(
     source: _From,
+    tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
     table: Annotated[
         list[str] | None,
@@ -206,7 +207,7 @@ def replay(
     \b
     Examples:
       replicator replay -c shop.toml --from shop-archive
-      replicator replay -c shop.toml --from s3://backups/shop --table shop.orders
+      replicator replay -c shop.toml --from s3://backups/shop shop.orders
       replicator replay -c scratch.toml --from shop-archive --until 2026-07-25T10:00:00Z
     """
     from replicator.cli.progress import progress_bar
@@ -215,7 +216,9 @@ def replay(
     from replicator.model.replay_range import ReplayRange
     from replicator.telemetry import setup_logging
 
-    wanted = ReplayRange(table or (), _moment("--after", after), _moment("--until", until), allow_gap)
+    wanted = ReplayRange(
+        chosen(tables, table), _moment("--after", after), _moment("--until", until), allow_gap
+    )
     settings = load(config)
     from replicator.runner.process import replay as replay_archive
 
@@ -245,6 +248,7 @@ def _moment(option: str, text: str | None) -> "Moment | None":
 
 def archive(
     source: _From,
+    tables: Tables = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -272,7 +276,7 @@ def archive(
     \b
     Examples:
       replicator archive --from shop-archive
-      replicator archive --from shop-archive --table shop.orders --segments
+      replicator archive --from shop-archive shop.orders --segments
       replicator archive --from s3://backups/shop --verify
     """
     from replicator.cli.progress import progress_bar
@@ -285,7 +289,7 @@ def archive(
         report = read_archive(
             source,
             {} if lake is None else lake.catalog_options(),
-            tables=table or (),
+            tables=chosen(tables, table),
             verify=verify,
             on_progress=lambda done, total: show("verifying", done, total),
         )

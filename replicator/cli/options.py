@@ -35,6 +35,12 @@ Tables = Annotated[
     ),
 ]
 
+
+def chosen(tables: list[str] | None, option: list[str] | None) -> tuple[str, ...]:
+    """Return the tables that are named as arguments or by `--table`, each once."""
+    return tuple(dict.fromkeys([*(tables or ()), *(option or ())]))
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 DEFAULT_CONFIG = Path("replicator.toml")

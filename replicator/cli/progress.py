@@ -19,11 +19,11 @@ ShowProgress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def progress_bar(text: str, console: Console | None = None) -> Iterator[ShowProgress]:
+def progress_bar(text: str, console: Console | None = None, *, lines: bool = False) -> Iterator[ShowProgress]:
     """Show a bar while the block runs, with `text` until the first progress is shown.
 
     The bar is drawn on `console`, by default standard error, and is removed at the end. It is not drawn if the console
-    is not a terminal.
+    is not a terminal; with `lines`, each new text is printed there instead.
     """
     columns = (
         SpinnerColumn(),
@@ -35,6 +35,9 @@ def progress_bar(text: str, console: Console | None = None) -> Iterator[ShowProg
         TimeRemainingColumn(),
     )
     console = console or Console(stderr=True)
+    if lines and not console.is_terminal:
+        yield _print_lines(console, text)
+        return
     # Without `disable`, an empty line would be written to a file or pipe.
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)
@@ -43,3 +46,19 @@ def progress_bar(text: str, console: Console | None = None) -> Iterator[ShowProg
             progress.update(task, description=said, completed=done, total=total)
 
         yield show
+
+
+def _print_lines(console: Console, text: str) -> ShowProgress:
+    """Print each text that differs from the one before it, and return the function that does so."""
+    last = text
+
+    def show(said: str, done: int, total: int) -> None:
+        nonlocal last
+        if said != last:
+            console.print(
+                f"{said} ({done:,} of {total:,} done)", soft_wrap=True, highlight=False, markup=False
+            )
+        last = said
+
+    console.print(text, soft_wrap=True)
+    return show

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
 from replicator.errors import UsageError
 from replicator.model.counts import counted
 
@@ -29,7 +29,7 @@ Each event has a reason, and is identified by its coordinate in the log, TOPIC:P
     rich_markup_mode=None,
 )
 
-Tables = Annotated[
+_Table = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="DATABASE.TABLE", help="Only events of this source table. Repeatable."),
 ]
@@ -53,8 +53,9 @@ _UNITS = {"minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 @app.command("list")
 def show(  # noqa: PLR0917 typer's options
+    tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Tables = None,
+    table: _Table = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
@@ -74,21 +75,24 @@ def show(  # noqa: PLR0917 typer's options
     \b
     Examples:
       replicator quarantine list -c shop.toml
-      replicator quarantine list --table shop.orders --since "2 hours" --payload
+      replicator quarantine list shop.orders --since "2 hours" --payload
       replicator quarantine list --json | jq -r '.events[].reason' | sort | uniq -c
     """
     from replicator.cli.render import print_quarantine
     from replicator.config import load
     from replicator.lake.quarantine_reader import read_quarantine
 
-    found = read_quarantine(load(config), _wanted(table, reason, since, ids, resolved=everything))
+    found = read_quarantine(
+        load(config), _wanted(chosen(tables, table), reason, since, ids, resolved=everything)
+    )
     print_quarantine(found[:limit], len(found), payload=payload, as_json=as_json)
 
 
 @app.command()
 def replay(
+    tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Tables = None,
+    table: _Table = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
@@ -104,7 +108,7 @@ def replay(
     \b
     Examples:
       replicator quarantine replay -c shop.toml
-      replicator quarantine replay --table shop.orders --reason "not JSON"
+      replicator quarantine replay shop.orders --reason "not JSON"
     """
     from replicator.cli.render import print_replayed
     from replicator.config import load
@@ -114,15 +118,16 @@ def replay(
     setup_logging()
     from replicator.operations.quarantine import replay_quarantined
 
-    done = replay_quarantined(settings, _wanted(table, reason, since, ids))
+    done = replay_quarantined(settings, _wanted(chosen(tables, table), reason, since, ids))
     print_replayed(done, as_json=as_json)
     raise typer.Exit(0 if done.complete else 1)
 
 
 @app.command()
 def drop(
+    tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Tables = None,
+    table: _Table = None,
     reason: Reason = None,
     since: Since = None,
     ids: Ids = None,
@@ -137,13 +142,13 @@ def drop(
     \b
     Examples:
       replicator quarantine drop -c shop.toml --id shop.shop.orders:0:17
-      replicator quarantine drop --table shop.orders --reason "not JSON" --yes
+      replicator quarantine drop shop.orders --reason "not JSON" --yes
     """
     from replicator.config import load
     from replicator.lake.quarantine_reader import read_quarantine
 
     settings = load(config)
-    found = read_quarantine(settings, _wanted(table, reason, since, ids))
+    found = read_quarantine(settings, _wanted(chosen(tables, table), reason, since, ids))
     if not found:
         typer.echo("No matching event is in quarantine.")
         raise typer.Exit(1)
@@ -161,7 +166,7 @@ def drop(
 
 
 def _wanted(
-    tables: list[str] | None,
+    tables: tuple[str, ...],
     reason: str | None,
     since: str | None,
     ids: list[str] | None,
@@ -174,9 +179,7 @@ def _wanted(
         places = tuple(map(LogCoordinate.parse, ids or ()))
     except ValueError as error:
         raise UsageError(f"--id: {error}") from error
-    return QuarantineFilter(
-        tuple(tables or ()), reason, None if since is None else _since_ms(since), places, resolved
-    )
+    return QuarantineFilter(tables, reason, None if since is None else _since_ms(since), places, resolved)
 
 
 def _since_ms(text: str) -> int:

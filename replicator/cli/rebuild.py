@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
 from replicator.errors import UsageError
 
 _Tables = Annotated[
@@ -31,6 +31,7 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirma
 
 
 def rebuild(
+    tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
     table: _Tables = None,
     as_of: Annotated[
@@ -59,11 +60,11 @@ def rebuild(
 
     \b
     Examples:
-      replicator rebuild --table shop.orders --dry-run
-      replicator rebuild --table shop.orders --yes
+      replicator rebuild shop.orders --dry-run
+      replicator rebuild shop.orders --yes
       replicator rebuild --as-of 2026-07-25T10:00:00Z --to shop_before
     """
-    _run(config, table or (), as_of, to, dry_run=dry_run, yes=yes, as_json=as_json)
+    _run(config, chosen(tables, table), as_of, to, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def restore(

@@ -139,8 +139,10 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def print_maintenance(reports: "Sequence[TableReport]", mirror: str, *, as_json: bool) -> None:
-    """Print the report of `maintain`."""
+def print_maintenance(
+    reports: "Sequence[TableReport]", mirror: str, *, as_json: bool, seconds: float = 0
+) -> None:
+    """Print the report of `maintain`, which took some seconds."""
     if as_json:
         print_json({"version": 1, "tables": [report.to_json() for report in reports]})
         return
@@ -160,6 +162,8 @@ def print_maintenance(reports: "Sequence[TableReport]", mirror: str, *, as_json:
         console.print(
             Text("Nothing was changed. A run also searches every table for orphan files."), soft_wrap=True
         )
+    else:
+        console.print(Text(_maintenance_summary(reports, seconds)), soft_wrap=True)
     for report in reports:
         for done in report.done:
             if done.skipped is not None:
@@ -182,10 +186,29 @@ def _numbers(size: "TableSize") -> list[str]:
 
 
 def _steps(report: "TableReport") -> str:
-    """Name the steps that are due; after maintenance, those that changed something."""
+    """Name the steps that are due; after maintenance, those that changed something, and how many files or snapshots."""
     if report.after is None:
         return ", ".join(report.due) or "-"
-    return ", ".join(done.step for done in report.done if done.rewritten) or "-"
+    done = [
+        f"{step.step} ({step.rewritten:,}{f' → {step.added:,}' if step.added else ''})"
+        for step in report.done
+        if step.rewritten
+    ]
+    return ", ".join(done) or "-"
+
+
+def _maintenance_summary(reports: "Sequence[TableReport]", seconds: float) -> str:
+    """Add up what maintenance did."""
+    sizes = [(report.before, report.after) for report in reports if report.after is not None]
+    changed = sum(any(step.rewritten for step in report.done) for report in reports)
+    files, snapshots, freed = (
+        sum(getattr(before, name) - getattr(after, name) for before, after in sizes)
+        for name in ("data_files", "snapshots", "bytes")
+    )
+    return (
+        f"{counted(len(reports), 'table')} maintained in {duration(seconds)}, {changed:,} changed: {files:,} data "
+        f"files, {snapshots:,} snapshots and {_megabytes(freed)} of live files fewer."
+    )
 
 
 def print_drop_plan(plan: "DropPlan") -> None:
@@ -234,7 +257,7 @@ def print_dropped(report: "DropReport", *, as_json: bool) -> None:
     if report.quarantined:
         note = (
             f"{counted(report.quarantined, 'event')} of {report.source} still in quarantine\n"
-            f"next:  {pasted('replicator quarantine drop')} --table {shlex.quote(report.source)}"
+            f"next:  {pasted('replicator quarantine drop')} {shlex.quote(report.source)}"
         )
         console.print(Text(note, style="yellow"), soft_wrap=True)
     if report.selected and report.dropped:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def bootstrap(
+    tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
     table: Annotated[
         list[str] | None,
@@ -32,8 +33,8 @@ def bootstrap(
 
     The rows are read in parts and without locks while the source changes. Then the changes since the start are
     applied to them, and the table appears in the lake with the state of one position of the log. A table that the
-    lake has already (--table) keeps its content until then, and gets the differences in one commit; its changelog
-    records them with the op "h". The mirror may run meanwhile: it then does the work between its batches. If it does
+    lake has already, and that is named here, keeps its content until then, and gets the differences in one commit;
+    its changelog records them with the op "h". The mirror may run meanwhile: it then does the work between its batches. If it does
     not run on this machine, this command does it. An interrupted bootstrap is continued, by this command or by
     `replicator run`.
 
@@ -45,13 +46,13 @@ def bootstrap(
     \b
     Examples:
       replicator bootstrap -c shop.toml
-      replicator bootstrap -c shop.toml --table shop.orders --table "shop.log_*"
+      replicator bootstrap -c shop.toml shop.orders "shop.log_*"
     """
     from replicator.config import load
     from replicator.operations.reread import plan_bootstrap
 
     settings = load(config)
-    _read(settings, plan_bootstrap(settings, table or ()), "bootstrap", as_json=as_json)
+    _read(settings, plan_bootstrap(settings, chosen(tables, table)), "bootstrap", as_json=as_json)
 
 
 def heal(
@@ -67,7 +68,7 @@ def heal(
     """Read tables again, and apply what differs from the source.
 
     The differences are written to mirror and changelog. For tables that pause because the log lacks changes, or that
-    may differ for another reason. The same as `replicator bootstrap --table`: a paused table continues afterwards,
+    may differ for another reason. The same as `replicator bootstrap TABLE`: a paused table continues afterwards,
     and rows that the source no longer has are deleted. Exits with 1 if a table could not be read.
 
     \b

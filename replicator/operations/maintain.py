@@ -151,6 +151,11 @@ def maintain_tables(
     for number, target in enumerate(targets):
         on_progress(str(target), number, len(targets))
         work = TableWork(lake, target, settings_of(config, target), folders)
+
+        def on_step(step: Step, table: Target = target, done: int = number) -> None:
+            on_progress(f"{table}: {step}", done, len(targets))
+
+        work.on_step = on_step
         if (report := work.run()) is not None:
             reports.append(report)
         on_progress(str(target), number + 1, len(targets))
@@ -173,6 +178,9 @@ class TableWork:
     Args:
         folders: the folders of all tables of the catalog, or why they are unknown; then orphan files stay.
         load: loads the table's current state; None if it does not exist.
+
+    Attributes:
+        on_step: called before each step.
     """
 
     def __init__(
@@ -190,6 +198,7 @@ class TableWork:
         self._unknown = folders.message if isinstance(folders, LakeUnavailable) else None
         self._load: Load = load or (lambda: lake.load(target.namespace, target.name))
         self._table: LakeTable | None = None
+        self.on_step: Callable[[Step], None] = lambda _: None
 
     def run(self) -> TableReport | None:
         """Carry out all due steps, without limits of time and size. Return None if the table does not exist.
@@ -210,6 +219,7 @@ class TableWork:
                 due.append(step)
             elif step not in _ALWAYS or (step is Step.ORPHANS and self._unknown is not None):
                 continue
+            self.on_step(step)
             try:
                 done.append(self._step(step))
             except CommitConflict as error:

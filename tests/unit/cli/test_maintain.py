@@ -52,10 +52,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, list[str], bool
 def test_maintain_prints_each_table_before_and_after(cli: Any, config: Path, calls: list[Any]) -> None:
     ran = cli("maintain")
     assert (ran.code, calls) == (0, [(load(config), [], False)])
-    head, row, note = ran.out.splitlines()
+    head, row, summary, note = ran.out.splitlines()
+    assert summary.startswith("1 table maintained in ")
+    assert summary.endswith("1 changed: 29 data files, -1 snapshots and 1.6 MB of live files fewer.")
+    assert ran.err.splitlines() == ["starting Spark", "shop.orders (0 of 1 done)"]
     assert " ".join(head.split()) == "table data files delete files deleted rows snapshots size done"
     assert " ".join(row.split()) == (
-        "shop.orders 30 → 1 29 → 0 29 → 0 3 → 4 2.5 MB → 0.9 MB merge data files"
+        "shop.orders 30 → 1 29 → 0 29 → 0 3 → 4 2.5 MB → 0.9 MB merge data files (30 → 1)"
     )
     assert note == (
         "shop.orders: delete orphan files does not apply: "
@@ -66,7 +69,7 @@ def test_maintain_prints_each_table_before_and_after(cli: Any, config: Path, cal
 def test_maintain_exits_with_1_when_a_step_could_not_be_done(
     cli: Any, config: Path, calls: list[Any]
 ) -> None:
-    ran = cli("maintain", "--table", "shop.orders", "--table", "shop.log")
+    ran = cli("maintain", "shop.orders", "--table", "shop.log")
     assert (ran.code, calls[0][1]) == (1, ["shop.orders", "shop.log"])
     assert ran.out.splitlines()[-1] == "shop.log: merge data files failed: the disk is full"
 
