@@ -129,6 +129,10 @@ class SourceUnavailable(SourceError):
     """MySQL cannot be reached, or refused the login."""
 
 
+class LoginRefused(SourceUnavailable):
+    """The source was reached, and refused the user or the password."""
+
+
 class PrivilegeError(SourceError):
     """MySQL was reached, but the user lacks a privilege."""
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 
@@ -128,7 +128,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def setup_logging(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
-    """Log to `stream` (default: standard error): coloured on a terminal, otherwise one JSON object per line."""
+    """Log to `stream` (default: standard error): a sentence per line on a terminal, otherwise a JSON object."""
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
     shared: list[structlog.typing.Processor] = [
@@ -159,9 +159,53 @@ def setup_logging(stream: TextIO | None = None, *, level: int = logging.INFO) ->
 
 def _renderers(terminal: bool) -> list[structlog.typing.Processor]:
     if terminal:
-        return [structlog.dev.ConsoleRenderer()]
+        return [structlog.processors.format_exc_info, render_sentence]
     # default=str: a SecretStr prints as stars, a Path as its text.
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+
+
+_COLOURS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+_UNSHOWN: Final = ("timestamp", "level", "logger", "event", "exception")
+
+
+def render_sentence(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+    """Return a log line for a person: the time, what happened, and the fields (a structlog processor)."""
+    name = str(event.get("event", ""))
+    text = _batch_text(event) if name == "batch" else ", ".join([name, *_named_fields(event)])
+    line = f"{event.get('timestamp', '')} {text}"
+    if "exception" in event:
+        line += f"\n{event['exception']}"
+    colour = _COLOURS.get(str(event.get("level")), "")
+    return f"{colour}{line}\x1b[0m" if colour else line
+
+
+def _named_fields(event: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in event.items():
+        if name not in _UNSHOWN and value not in (None, [], {}, ()):
+            shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+            yield f"{name.replace('_', ' ')}: {shown}"
+
+
+def _batch_text(event: Mapping[str, Any]) -> str:
+    """Describe a batch; see `BatchReport.fields`."""
+    parts = [
+        f"batch {event.get('batch')}: {_number(event.get('events', 0), 'event')}",
+        _number(event.get("tables", 0), "table"),
+        f"{event.get('seconds', 0):.1f} s",
+    ]
+    if event.get("lag_seconds") is not None:
+        parts.append(f"lag {event['lag_seconds']:.1f} s")
+    if event.get("backlog"):
+        parts.append(f"{event['backlog']:,} left")
+    if event.get("quarantined"):
+        parts.append(f"{event['quarantined']:,} quarantined")
+    if event.get("paused"):
+        parts.append(f"paused: {', '.join(event['paused'])}")
+    return ", ".join(parts)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_COMMAND: Final = re.compile(r"(?:\b(?:run|with|one|next|or|then): |`)(replicator (?:'[^']*'|[^;`\n'])*)")
-_END: Final = re.compile(r"(?:'[^']*'|[^',)]|,(?! )|\((?!\w*\)))*")
+_COMMAND: Final = re.compile(r"(\b(?:run|with|one|next|or|then): |`)(replicator (?:'[^']*'|[^;`\n'])*)")
+_END: Final = re.compile(r"(?:'[^']*'|[^',.)]|[,.](?! |$))*")
 _PLACEHOLDER: Final = " -c FILE"
 _SUBCOMMAND: Final = re.compile(r"replicator (?:quarantine )?[a-z]+")
+_NAME: Final = re.compile(r"replicator (?:quarantine )?[a-z]+")
 _WITHOUT_CONFIG: Final = ("demo", "init", "stack")
 
 _config: list[Path] = []
@@ -24,9 +25,11 @@ def commands_in(text: str) -> list[str]:
     """Return the commands that a next step tells the operator to run, without the words around them."""
     found = []
     for match in _COMMAND.finditer(text):
-        part = _END.match(match[1].partition(" (")[0])
-        command = (part[0] if part else match[1]).strip().rstrip(".:")
-        if "…" not in command and command not in found:
+        part = _END.match(match[2].partition(" (")[0])
+        command = (part[0] if part else match[2]).strip().rstrip(".:")
+        # In backticks, a name without arguments says which command is meant.
+        is_name = match[1] == "`" and _NAME.fullmatch(command)
+        if "…" not in command and not is_name and command not in found:
             found.append(command)
     return found
 

@@ -34,9 +34,9 @@ def bootstrap(
     The rows are read in parts and without locks while the source changes. Then the changes since the start are
     applied to them, and the table appears in the lake with the state of one position of the log. A table that the
     lake has already, and that is named here, keeps its content until then, and gets the differences in one commit;
-    its changelog records them with the op "h". The mirror may run meanwhile: it then does the work between its batches. If it does
-    not run on this machine, this command does it. An interrupted bootstrap is continued, by this command or by
-    `replicator run`.
+    its changelog records them with the op "h". The mirror may run meanwhile: it then does the work between its
+    batches. If it does not run on this machine, this command does it. An interrupted bootstrap is continued, by this
+    command or by `replicator run`.
 
     It needs log.connect_url, because only Kafka Connect knows what the connector has read, and a connector that reads
     no rows by itself: set by = "mirror" in [bootstrap], and run: replicator connect. A table without a key is read

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,14 +47,15 @@ def demo(
 def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:
     """Apply current and future changes until Ctrl-C or SIGTERM.
 
-    Logs one line per batch: events, rows per kind, tables, seconds per stage, lag. A signal takes effect after the
-    current batch. It may also be killed at any time: when restarted, it continues from the state of the lake. A
-    second process for the same mirror is refused. A failed connector is restarted; servers that become
-    unavailable are logged. With --until-caught-up it ends when the lake has everything that was in the source's
-    binlog at its start, and exits with 1 if it cannot reach or verify that, or if a table is paused. Without
-    log.connect_url it compares with the end of the topics instead. A connector whose settings lose data is refused
-    (exit code 1), unless log.allow_lossy names them. If it ended several times before its first batch, it waits up to
-    a minute before it starts. SIGHUP lets the mirror read its configuration again, as
+    Logs one line per batch: on a terminal events, tables, seconds and lag; otherwise JSON, also with rows per kind
+    and seconds per stage. A signal takes effect after the current batch. It may also be killed at any time: when
+    restarted, it continues from the state of the lake. A second process for the same mirror is refused. A failed
+    connector is restarted; servers that become unavailable are logged. With --until-caught-up it ends when the lake
+    has everything that was in the source's binlog at its start, and exits with 1 if it cannot reach or verify that, or
+    if a table is paused. Without log.connect_url it compares with the end of the topics instead. A password that MySQL
+    refuses, a folder of the lake that cannot be written, and a missing connector end it at once. A connector whose
+    settings lose data is refused (exit code 1), unless log.allow_lossy names them. If it ended several times before
+    its first batch, it waits up to a minute before it starts. SIGHUP lets the mirror read its configuration again, as
     `replicator reload` does.
 
     \b
@@ -65,9 +67,12 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     from replicator.config import load
     from replicator.telemetry import setup_logging
 
+    if sys.stderr.isatty():
+        # Everything below takes a second to import.
+        typer.echo(f"reading {config}", err=True)
     settings = load(config)
     setup_logging()
-    _look_at_connector(settings)
+    _refuse(settings)
     from replicator.runner.process import run as run_mirror
     from replicator.runner.reloads import ConfigFile
 
@@ -83,6 +88,14 @@ def _load(config: Path) -> "Config":
     settings = load(config)
     _look_at_connector(settings)
     return settings
+
+
+def _refuse(settings: "Config") -> None:
+    """Refuse a start that cannot succeed, before Java starts."""
+    from replicator.operations.check import refuse_start
+
+    refuse_start(settings)
+    _look_at_connector(settings)
 
 
 def _look_at_connector(settings: "Config") -> None:

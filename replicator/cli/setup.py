@@ -3,12 +3,14 @@
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
+from replicator.cli.next_steps import pasted
 from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
 from replicator.errors import UsageError
 
@@ -83,11 +85,10 @@ def init(
     typer.echo(f"Wrote {file}.\n")
     typer.echo("Next:")
     password = "…" if stack is None else f"$(replicator stack password --dir {stack})"
-    for step, meaning in (
-        (f"export {answers.password_env}={password}", "the password of the MySQL user"),
-        (f"replicator check -c {file}", "what is missing, and how to fix it"),
-    ):
-        typer.echo(f"  {step:<36}  {meaning}")
+    # One command on each line, to be pasted.
+    typer.echo(f"  export {answers.password_env}={password}")
+    for command in ("check", "connect", "run"):
+        typer.echo(f"  replicator {command} -c {shlex.quote(str(file))}")
 
 
 def _database(tables: list[str] | None) -> str | None:
@@ -143,3 +144,5 @@ def connect(config: ConfigFile = DEFAULT_CONFIG) -> None:
     tasks = ", ".join(f"task {number} {state}" for number, state in sorted(done.tasks.items()))
     verb = "Updated and resumed" if done.resumed else "Updated" if done.existed else "Created"
     typer.echo(f"{verb} the connector {done.name}: {tasks}.")
+    if not done.existed:
+        typer.echo(f"Next:\n  {pasted('replicator run')}")

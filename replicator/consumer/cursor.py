@@ -151,7 +151,8 @@ class Cursor:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                "this is not a cursor of a consumer", "give a file that `replicator consume --cursor` wrote"
+                "this is not a cursor of a consumer",
+                "give a file that `replicator consume TABLE --cursor CURSOR` wrote",
             ) from error
 
     def at_end_of(self, point: Point) -> "Cursor":

@@ -58,6 +58,7 @@ def sole_process(config: Config, log: ChangeLog, record: RunRecorder | None = No
         if record is not None:
             stack.enter_context(record.recording())
         log.offsets()  # Report a log that cannot be reached before the JVM starts.
+        _LOG.info("starting Spark", mirror=config.mirror.name)
         yield stack.enter_context(running_session(config))
 
 
@@ -135,6 +136,7 @@ class Sessions:
                     self._reloads.applied(session.reload)
                 if self._record is not None:
                     self._record.follows()
+                _LOG.info("following the log", trigger_seconds=config.apply.trigger)
                 stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)
                 follow(stream, goal)
                 self._summary = scheduler.summary()
@@ -153,6 +155,7 @@ class Sessions:
         """Open the mirror. After a reload, wait for the lake; return None if the run must end meanwhile."""
         ending = threading.Event()
         self._control.begin(ending)
+        _LOG.info("reading the lake", namespace=session.config.lake.namespace)
         while not ending.is_set():
             try:
                 return open_mirror(session.config, session.log, spark, self._on_batch, totals=self._totals)

@@ -85,7 +85,9 @@ class KafkaConnect:
     """
 
     def __init__(self, url: str, secrets: Sequence[str] = (), *, patience: float = 60) -> None:
-        self.url = url.rstrip("/")
+        self._address = url.rstrip("/")
+        # For messages, which must not contain a login.
+        self.url = without_login(self._address)
         # The longest first, because one may contain another.
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._patience = patience
@@ -283,7 +285,7 @@ class KafkaConnect:
 
     def _ask_once(self, method: str, path: str, body: object, missing_is_fine: bool, timeout: float) -> Any:
         try:
-            answer = requests.request(method, self.url + path, json=body, timeout=timeout)
+            answer = requests.request(method, self._address + path, json=body, timeout=timeout)
         except requests.RequestException as error:
             # The request is not included in the error: it contains the password.
             raise ConnectError(
@@ -332,6 +334,13 @@ class KafkaConnect:
             if not line.startswith(("Connector configuration is invalid", "You can also find"))
         ]
         return self.clean("; ".join(errors) or text)
+
+
+def without_login(url: str) -> str:
+    """Return a URL without user and password, for messages."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def cause(trace: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from replicator.config import load
 from replicator.operations.demo import RECORDING
 from replicator.operations.demo.compare import compare_lake
-from replicator.operations.demo.show import snippets
+from replicator.operations.demo.show import shell_lines, snippets
 from replicator.operations.verify.recording import RecordedSource
 
 pytestmark = pytest.mark.spark
@@ -41,6 +41,15 @@ def test_demo_lake_equals_mysql_and_its_printed_snippets_run(tmp_path: Path) -> 
     changes = sum(sum(table.changes.values()) for table in result.tables)
     assert changes > source.changes
     for text in snippets(result).values():
-        assert run(text, tmp_path)
-    status = run("from replicator.cli import main; main(['status', '-c', 'lake/replicator.toml'])", tmp_path)
+        assert max(map(len, text.splitlines())) <= 72
+        assert run(text, folder)
+    shell = " && ".join([*shell_lines(folder), "replicator status"])
+    status = subprocess.run(
+        ["bash", "-c", shell],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={"PATH": "/usr/bin:/bin"},
+    ).stdout
     assert status.count("current") >= len(source.tables)

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import threading
 from collections.abc import Iterator
 
@@ -42,8 +43,19 @@ def test_setup_logging_writes_plain_text_on_a_terminal() -> None:
     stream = Terminal()
     setup_logging(stream)
     get_logger("replicator.test").info("started", mirror="shop")
-    assert "started" in stream.getvalue()
-    assert not stream.getvalue().startswith("{")
+    get_logger("replicator.test").warning("lost", tables=["a", "b"], reason=None)
+    started, lost = stream.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d started, mirror: shop", started)
+    assert re.fullmatch(r"\x1b\[33m\d\d:\d\d:\d\d lost, tables: a, b\x1b\[0m", lost)
+
+
+def test_batch_is_one_line_for_a_person() -> None:
+    stream = Terminal()
+    setup_logging(stream)
+    times = StageTimes({"decode": 0.25, "apply": 1.0}, wall=2.0)
+    log_batch(BatchReport(7, 1200, {"INSERT": 1200}, 1, times, lag_seconds=1.26, backlog=30))
+    [line] = stream.getvalue().splitlines()
+    assert line[9:] == "batch 7: 1,200 events, 1 table, 2.0 s, lag 1.3 s, 30 left"
 
 
 def test_log_lines_never_contain_secrets() -> None:

@@ -6,9 +6,17 @@ results, so they are tested without a server.
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import ArchiveError, CheckFailed, LogUnavailable, ReplicatorError
+from replicator.errors import (
+    ArchiveError,
+    CheckFailed,
+    ConnectError,
+    LoginRefused,
+    LogUnavailable,
+    ReplicatorError,
+)
 from replicator.model.counts import counted
 from replicator.operations.check.archive import check_archive
 from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
@@ -18,9 +26,13 @@ from replicator.operations.check.result import CheckResult, Status, fail, ok, wa
 from replicator.operations.check.schema_topic import check_schema_topic
 from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.archive.reader import find_manifest
+from replicator.sources.kafka_connect import without_login
 from replicator.sources.schema_registry import Registry
 
-__all__ = ["CheckResult", "Status", "refuse_losses", "run_checks", "worst"]
+__all__ = ["CheckResult", "Status", "refuse_losses", "refuse_start", "run_checks", "worst"]
+
+
+_QUICK_S: Final = 3.0
 
 
 def run_checks(config: Config) -> list[CheckResult]:
@@ -57,6 +69,59 @@ def refuse_losses(config: Config) -> None:
         raise CheckFailed(
             f"the connector loses data: {losing}",
             f"run: replicator connect, which corrects it; or permit it: allow_lossy = [{names}] in [log]",
+        )
+
+
+def refuse_start(config: Config) -> None:
+    """Check within a moment what a mirror cannot work without, before Java starts.
+
+    A server that does not answer is no reason: the mirror waits for it.
+
+    Raises:
+        ConfigError: the password is missing.
+        SourceUnavailable: MySQL refuses the login.
+        CheckFailed: the lake's folder cannot be written, or nothing writes events for this mirror.
+    """
+    from replicator.operations.check.lake import write_problem  # noqa: PLC0415 - heavy
+
+    if (found := write_problem(config.lake)) is not None:
+        raise CheckFailed(f"{found.name}: {found.found}", found.next_step)
+    if config.source.url is not None:
+        _refuse_login(config)
+    if isinstance(config.log, KafkaLog) and config.log.connect_url is not None:
+        _refuse_silence(config.log)
+
+
+def _refuse_login(config: Config) -> None:
+    from replicator.sources.mysql.connection import MySqlServer, connect_to  # noqa: PLC0415 - heavy
+
+    if config.source.password is not None:
+        config.source.password.reveal()
+    try:
+        encrypted = config.source.ssl_mode != "disabled"
+        server = MySqlServer(config.source.server(), config.source.password, encrypted)
+        with connect_to(server, connect_timeout=_QUICK_S, read_timeout=_QUICK_S):
+            pass
+    except LoginRefused:
+        raise
+    except ReplicatorError:
+        # It is away; the events of Kafka can be applied nevertheless.
+        return
+
+
+def _refuse_silence(log: KafkaLog) -> None:
+    """Refuse to wait for events that nothing writes: there is no connector, and Kafka has no topic of this mirror."""
+    try:
+        if read_connector(log) is not None or any(
+            topic.name.startswith(f"{log.topic_prefix}.") for topic in read_topics(log)
+        ):
+            return
+    except (ConnectError, LogUnavailable):
+        return
+    if log.archive is None:
+        raise CheckFailed(
+            f'no connector has the topic prefix "{log.topic_prefix}", and Kafka has no topic of it',
+            "run: replicator connect",
         )
 
 
@@ -152,7 +217,7 @@ def _connector(config: Config) -> list[CheckResult]:
             )
         ]
     connector = read_connector(config.log)
-    reached = ok("connector: reachable", f"Kafka Connect at {config.log.connect_url}")
+    reached = ok("connector: reachable", f"Kafka Connect at {without_login(config.log.connect_url)}")
     return [
         reached,
         *check_connector(

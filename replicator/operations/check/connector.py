@@ -173,7 +173,8 @@ def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
         yield warn(
             "log: retention",
             f"less than a day on {listing(short)}",
-            "a mirror that is stopped for longer loses events: raise retention.ms, or run: replicator record",
+            "a mirror that is stopped for longer loses events: raise retention.ms, or keep them; "
+            "run: replicator record --to ARCHIVE",
         )
     elif not compacted:
         kept = min((t.retention_ms for t in tables if t.retention_ms >= 0), default=None)

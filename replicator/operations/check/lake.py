@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,34 @@ def check_lake(config: Config) -> Iterator[CheckResult]:
     """Run every check of the lake. Leaves no files behind."""
     yield from _warehouse(config.lake)
     yield from _catalog(config)
+
+
+def write_problem(lake: LakeConfig) -> CheckResult | None:
+    """Try to write into the folders of a lake on this machine's disks, and create them. Return what fails."""
+    folders = []
+    if lake.warehouse is not None and "://" not in lake.warehouse:
+        folders.append(("lake: warehouse", Path(lake.warehouse.removeprefix("file:"))))
+    if lake.catalog_file is not None:
+        if lake.catalog_file.exists() and not os.access(lake.catalog_file, os.W_OK):
+            return _read_only_catalog(lake.catalog_file)
+        folders.append(("lake: catalog", lake.catalog_file.parent))
+    for name, folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            return fail(
+                name,
+                f"{folder} cannot be written: {error.strerror}",
+                "change its owner, or name another folder",
+            )
+    return None
+
+
+def _read_only_catalog(file: Path) -> CheckResult:
+    step = "change its owner, or name another file"
+    return fail("lake: catalog", f"{file} is not writable for this user", step)
 
 
 def _warehouse(lake: LakeConfig) -> Iterator[CheckResult]:
@@ -100,7 +129,7 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
         yield fail(name, error.message, error.hint or "check [lake]")
         return
     if file is not None and not os.access(file, os.W_OK):
-        yield fail(name, f"{file} is not writable for this user", "change its owner, or name another file")
+        yield _read_only_catalog(file)
         return
     yield ok(name, f"opens; namespaces: {', '.join(sorted(namespaces)) or 'none yet'}")
     for table, reason in unreadable.items():

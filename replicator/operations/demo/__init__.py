@@ -50,7 +50,8 @@ def run_demo(directory: Path, progress_bar: ProgressBar, *, as_json: bool = Fals
         finally:
             setup_logging()
     replayed = time.monotonic() - started
-    result = compare_lake(config, source, folder=folder, events=events, seconds=replayed)
+    with progress_bar("comparing every table with the source"):
+        result = compare_lake(config, source, folder=folder, events=events, seconds=replayed)
     print_result(result, source, as_json=as_json)
     if not result.match:
         names = ", ".join(table.source for table in result.tables if not table.match)

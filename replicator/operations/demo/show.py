@@ -1,6 +1,9 @@
 """Print the demo's result: a table of the comparison, and how to query the lake."""
 
 import json
+import shlex
+import sys
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -23,38 +26,55 @@ from pathlib import Path
 from replicator.config import load
 from replicator.jvm.spark import build_session
 
-spark = build_session(load(Path("{config}")))
-spark.sql("SELECT status, count(*) AS orders FROM lake.{namespace}.orders GROUP BY status").show()
+spark = build_session(load(Path("replicator.toml")))
+orders = spark.table("lake.{namespace}.orders")
+orders.groupBy("status").count().show()
 """
 
-PYICEBERG: Final = """\
+_CATALOG: Final = """\
 from pyiceberg.catalog import load_catalog
 
-catalog = load_catalog("lake", type="sql", uri="{uri}", init_catalog_tables="false")
-print(catalog.load_table("{namespace}.orders").scan(row_filter="status = 'paid'").to_arrow().num_rows)
-print(catalog.load_table("{namespace}_changes.orders").scan(limit=3).to_arrow().to_pylist())
+catalog = load_catalog(
+    "lake", type="sql", uri="sqlite:///lake/catalog.db",
+    init_catalog_tables="false",
+)
 """
 
-DUCKDB: Final = """\
-from pyiceberg.catalog import load_catalog
+PYICEBERG: Final = (
+    _CATALOG
+    + """\
+orders = catalog.load_table("{namespace}.orders")
+paid = orders.scan(row_filter="status = 'paid'").to_arrow()
+print(paid.num_rows)
+changes = catalog.load_table("{namespace}_changes.orders")
+print(changes.scan(limit=3).to_arrow().to_pylist())
+"""
+)
 
-catalog = load_catalog("lake", type="sql", uri="{uri}", init_catalog_tables="false")
+DUCKDB: Final = (
+    _CATALOG
+    + """\
 shop = catalog.load_table("{namespace}.orders").scan().to_duckdb("orders")
-print(shop.sql("SELECT currency, sum(total) AS total FROM orders GROUP BY currency"))
+totals = "SELECT currency, sum(total) FROM orders GROUP BY currency"
+print(shop.sql(totals))
 """
+)
 
 
 def snippets(result: DemoResult) -> dict[str, str]:
-    """Return for each engine a short, complete Python program that reads the lake of `result`."""
-    places = {
-        "config": str(result.folder / "replicator.toml"),
-        "namespace": result.namespace,
-        "uri": result.catalog_uri,
-    }
-    return {
-        name: text.format(**places)
-        for name, text in (("Spark", SPARK), ("PyIceberg", PYICEBERG), ("DuckDB", DUCKDB))
-    }
+    """Return for each engine a short, complete Python program that reads the lake, started in its folder.
+
+    No line is so long that a terminal would break it.
+    """
+    texts = (("Spark", SPARK), ("PyIceberg", PYICEBERG), ("DuckDB", DUCKDB))
+    return {name: text.format(namespace=result.namespace) for name, text in texts}
+
+
+def shell_lines(folder: Path) -> list[str]:
+    """Return the commands before a snippet: go to the folder of the demo, with this Python environment."""
+    activate = Path(sys.prefix) / "bin" / "activate"
+    lines = [f"cd {shlex.quote(str(folder))}"]
+    return [*lines, f"source {shlex.quote(str(activate))}"] if activate.exists() else lines
 
 
 def print_result(result: DemoResult, source: RecordedSource, *, as_json: bool) -> None:
@@ -76,11 +96,13 @@ def print_result(result: DemoResult, source: RecordedSource, *, as_json: bool) -
         f"{source.binlog_file}:{source.binlog_position}, row by row (checksums of all columns)."
     )
     console.print(f"{result.events:,} events in {result.seconds:.1f} s, including the start of Spark.")
-    console.print(f"\nThe lake is in {result.folder / 'lake'}, its catalog is {result.catalog_uri}")
+    console.print(Text(f"\nThe lake is in {result.folder / 'lake'}"), soft_wrap=True)
     console.print(f"Tables: {result.namespace}.*, and every change in {result.namespace}_changes.*")
-    console.print(f"Status: replicator status -c {result.folder / 'replicator.toml'}")
+    console.print("\n[bold]In a shell[/bold]")
+    for line in (*shell_lines(result.folder), "replicator status", "python"):
+        console.print(Text(line), soft_wrap=True)
     for engine, text in snippets(result).items():
-        console.print(f"\n[bold]{engine}[/bold]")
+        console.print(f"\n[bold]In Python, with {engine}[/bold]")
         console.print(Text(text.rstrip()), soft_wrap=True)
 
 

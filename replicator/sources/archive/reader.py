@@ -178,7 +178,7 @@ def load_manifest(storage: Storage) -> Manifest:
     if manifest is None:
         raise ArchiveError(
             f"{storage.location} is not an event archive: it has no {MANIFEST_NAME}",
-            "Give the directory that `replicator record --to` wrote.",
+            "Give the directory that `replicator record --to DIR` wrote.",
         )
     return manifest
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from replicator.config import SecretRef, SourceConfig, SourceUrl
-from replicator.errors import PrivilegeError, ReplicatorError, SourceError, SourceUnavailable
+from replicator.errors import LoginRefused, PrivilegeError, ReplicatorError, SourceError, SourceUnavailable
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.sources.mysql.session import SESSION
@@ -118,7 +118,7 @@ def _explained(error: Exception, server: MySqlServer) -> ReplicatorError:
     code = arguments[0] if arguments and isinstance(arguments[0], int) else 0
     reason = str(arguments[-1]) if arguments else str(error)
     if code in _ACCESS_DENIED:
-        return SourceUnavailable(
+        return LoginRefused(
             f"MySQL at {server.name} refused the user {url.user}: {reason}",
             f"check {url_key}, and that {password_key} names the right variable or file",
         )

@@ -233,7 +233,7 @@ def test_replay_passes_its_range(cli: Any, config: Path, monkeypatch: pytest.Mon
     options = ("--table", "shop.a", "--table", "shop.b*", "--after", "bin.000002:4", "--until", "offset:7")
     assert cli("replay", "--from", "recorded", *options, "--allow-gap").code == 0
     expected = ReplayRange(
-        ["shop.a", "shop.b*"], parse_moment("bin.000002:4"), parse_moment("offset:7"), True
+        ("shop.a", "shop.b*"), parse_moment("bin.000002:4"), parse_moment("offset:7"), True
     )
     assert calls == [expected]
 

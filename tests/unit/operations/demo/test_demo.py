@@ -128,11 +128,19 @@ def test_print_result_writes_text_and_json(
 
 @pytest.mark.parametrize(("engine", "shown"), [("PyIceberg", "2\n"), ("DuckDB", "EUR")])
 def test_printed_pyiceberg_and_duckdb_snippets_run_unchanged(
-    config: Config, source: RecordedSource, tmp_path: Path, engine: str, shown: str
+    config: Config,
+    source: RecordedSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    shown: str,
 ) -> None:
+    program = snippets(compared(config, source, tmp_path))[engine]
+    assert config.lake.catalog_file is not None
+    monkeypatch.chdir(config.lake.catalog_file.parents[1])
     output = io.StringIO()
     with redirect_stdout(output):
-        exec(snippets(compared(config, source, tmp_path))[engine], {})
+        exec(program, {})
     assert shown in output.getvalue()
 
 
