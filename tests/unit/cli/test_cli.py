@@ -198,7 +198,10 @@ def test_connect_passes_the_configuration_to_register(
 
     replace_module(monkeypatch, "replicator.operations.connector", register=register)
     ran = cli("connect")
-    assert (ran.code, ran.out) == (0, "Created the connector shop: task 0 RUNNING.\n")
+    assert (ran.code, ran.out) == (
+        0,
+        "Created the connector shop: task 0 RUNNING.\nNext:\n  replicator run\n",
+    )
     assert calls == [load(config)]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -63,14 +62,14 @@ def problem(command: str) -> str | None:
         .replace("NAME", "name")
         .replace("TABLE", _EXAMPLE)
     )
-    group: click.Command = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
     words = shlex.split(text)[1:]
     names = ["replicator"]
-    while isinstance(group, click.Group) or hasattr(group, "commands"):
-        if not words or words[0] not in group.commands:  # type: ignore[attr-defined]
+    while hasattr(group, "commands"):
+        if not words or words[0] not in group.commands:
             return f"there is no command {' '.join([*names, *words[:1]])}"
         names.append(words[0])
-        group = group.commands[words.pop(0)]  # type: ignore[attr-defined]
+        group = group.commands[words.pop(0)]
     try:
         group.make_context(" ".join(names), list(words), resilient_parsing=False)
     except Exception as error:  # noqa: BLE001 - typer brings its own click
@@ -94,12 +93,12 @@ def test_printed_command_is_valid(place: str, command: str) -> None:
 
 
 def test_every_mention_of_a_command_names_one_with_its_options() -> None:
-    group = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
     wrong = []
     for file in sorted(ROOT.rglob("*.py")):
         for line, text in texts(file):
             for name, options in _MENTION.findall(" ".join(text.split())):
-                command = group.commands.get(name)  # type: ignore[attr-defined]
+                command = group.commands.get(name)
                 if command is None:
                     continue
                 known = {"--help", *(option for parameter in command.params for option in parameter.opts)}
