@@ -47,8 +47,8 @@ def rebuild(
 
     The changelog has every change, so the result equals the mirror, now or at the moment of --as-of: rows, columns,
     and for a table without a key the number of copies. MOMENT is a position in the binlog ("binlog.000123:4567", as
-    `status --positions` shows it), a GTID (UUID:NUMBER, the state after that transaction), or a time in ISO 8601 (UTC without an
-    offset; the state before the first transaction with a later change).
+    `status --positions` shows it), a GTID (UUID:NUMBER, the state after that transaction), or a time in ISO
+    8601 (UTC without an offset; the state before the first transaction with a later change).
 
     Without --to, each mirror is replaced in one atomic commit, and `replicator run` continues it. The mirror must not
     run, also not on other machines. As of an earlier moment, `replicator run` then applies the later events again,
