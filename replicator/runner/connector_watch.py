@@ -134,7 +134,7 @@ def watching(
         tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal, (lost, noted)).run)
         tasks.append(_SourceWatch(config, rounds, goal).run)
     for task in tasks:
-        threading.Thread(target=task, name="watch", daemon=True).start()
+        threading.Thread(target=_kept_up, args=(task, rounds), name="watch", daemon=True).start()
     try:
         yield goal
     finally:
@@ -152,6 +152,18 @@ class _Rounds:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the next round, or `seconds`. Return whether the thread must stop."""
         return self.stop.wait(self.interval if seconds is None else seconds)
+
+
+def _kept_up(task: Callable[[], None], rounds: _Rounds) -> None:
+    """Carry out a task until it ends, and again after an error that nobody expected."""
+    while not rounds.stop.is_set():
+        try:
+            task()
+        except Exception as error:  # noqa: BLE001 - nothing may end the watch
+            _LOG.error("unexpected error of the watch, it goes on", exc_info=error)
+            rounds.wait(_LONGEST_PAUSE_S)
+        else:
+            return
 
 
 class _ConnectorWatch:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pymysql.err import OperationalError
 
 from replicator.config import Config, load
 from replicator.lake.reader import open_catalog
@@ -34,7 +35,7 @@ from tests.e2e.test_conformance import (
 )
 from tests.support.lake_contents import contents
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, until
-from tests.support.source import SourceDatabase
+from tests.support.source import SourceDatabase, small_statement_cache
 from tests.workload.column_types import MODES, TABLES, TypeTable
 
 BY_EVENTS = f"""
@@ -354,6 +355,55 @@ def test_import_refuses_damaged_files_before_it_starts_servers(
     assert "is damaged at offset" in refused.stderr
     assert not (tmp_path / "a").exists()
     assert not (tmp_path / "state" / "binlog-import").exists()
+
+
+@pytest.mark.fault(
+    "A binary log file has an incident: the server could not write changes",
+    area="Archive",
+    on="MySQL",
+    outcome="the import is refused before it begins",
+)
+def test_import_refuses_files_that_lack_changes(source_database: SourceDatabase, tmp_path: Path) -> None:
+    database = source_database
+    database.execute("CREATE TABLE m (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT) ENGINE = MyISAM")
+    first = flush(database)
+    with small_statement_cache(database), pytest.raises(OperationalError, match="max_binlog_stmt_cache"):
+        database.execute(f"INSERT INTO m (v) VALUES {', '.join(['(REPEAT(0, 3000))'] * 9)}")
+    files = copies(database, first, tmp_path / "copies")
+    (tmp_path / "lake").mkdir()
+    config = tmp_path / "mirror.toml"
+    config.write_text(database.config_text(tmp_path))
+    refused = command("record", "-c", str(config), "--to", str(tmp_path / "a"), "--binlog", *map(str, files))
+    assert refused.returncode == 3
+    assert f"{files[0].name} lacks changes" in refused.stderr
+
+
+@pytest.mark.fault(
+    "Binary logs have a statement that Debezium cannot parse",
+    area="Archive",
+    on="MySQL, Debezium, Kafka",
+    outcome="the import skips it, or refuses it with its text if it may define an imported table",
+)
+def test_import_skips_a_statement_unless_it_may_define_an_imported_table(
+    source_database: SourceDatabase, tmp_path: Path
+) -> None:
+    database = source_database
+    first, other = flush(database), f"{source_database.name}_other"
+    columns = "(id INT PRIMARY KEY, url VARCHAR(300))"
+    execute(database, [f"CREATE DATABASE {other}", f"CREATE TABLE {other}.links {columns}", *MORE])
+    execute(database, [f"DROP DATABASE {other}"])
+    flush(database)
+    execute(database, [f"CREATE TABLE links {columns}", "INSERT INTO links VALUES (1, 'x')"])
+    files = copies(database, first, tmp_path / "copies")
+    (tmp_path / "lake").mkdir()
+    config, archive = tmp_path / "mirror.toml", tmp_path / "archive"
+    config.write_text(database.config_text(tmp_path))
+    assert imported(config, archive, "--binlog", str(files[0]))["complete"]
+    topic = f"{database.prefix}.{database.name}.moved"
+    assert len(events(archive, topic)) == MOVED_EVENTS
+    refused = command("record", "-c", str(config), "--to", str(archive), "--binlog", *map(str, files))
+    assert refused.returncode == 3
+    assert "cannot parse a statement that may define the table links: CREATE TABLE links" in refused.stderr
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from replicator.batch import MirrorContext
 from replicator.config import load
 from replicator.model.table import TableId
 from replicator.operations.connector import register
+from replicator.operations.stack import LocalStack
 from replicator.runner.connector_repair import REPAIR_POINTS, ConnectorRepair
 from replicator.sources.connector_settings import (
     ONLY_CAPTURED,
@@ -94,10 +95,13 @@ def a_client(mirrored: MirroredDatabase) -> KafkaConnect:
     on="MySQL, Debezium, Kafka",
     outcome="the next start completes that; the connector has its former settings and no event is lost",
 )
+@pytest.mark.parametrize("format_", ["json", pytest.param("avro", marks=pytest.mark.long)])
 def test_interrupted_repair_is_completed_by_the_next_process(
-    mirror_database: MirroredDatabaseBuilder,
+    mirror_database: MirroredDatabaseBuilder, local_stack: LocalStack, format_: str
 ) -> None:
-    mirrored = mirror_database(tables=0, seed_rows=False, prepare=PREPARE)
+    url = local_stack.endpoints.registry_url
+    log = "" if format_ == "json" else f'format = "avro"\nregistry_url = "{url}"'
+    mirrored = mirror_database(tables=0, seed_rows=False, prepare=PREPARE, log=log)
     client, name, database = a_client(mirrored), mirrored.database.prefix, mirrored.database
     until(lambda: events(mirrored, "bad") == 1, seconds=60, doing="the snapshot is taken")
     before = client.options(name)

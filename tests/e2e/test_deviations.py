@@ -1,8 +1,6 @@
 """Changes that the events of a real source do not show: rolled back XA transactions, and statements without rows."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from replicator.sources.binlog.deviations import DeviationKind
 from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import command, shown_rereads
+from tests.support.source import small_statement_cache
 
 TABLES = (
     "CREATE TABLE a (id INT PRIMARY KEY, v VARCHAR(30))",
@@ -113,18 +112,6 @@ def test_statements_without_rows_are_found_also_after_a_restart(mirrored: Mirror
         assert mirror.stop() == 0, mirror.tail()
 
 
-@contextmanager
-def small_statement_cache(mirrored: MirroredDatabase) -> Iterator[None]:
-    """Let a large statement that changes a table without transactions lack its rows in the binlog."""
-    sizes = ("max_binlog_stmt_cache_size", "binlog_stmt_cache_size")
-    before = mirrored.database.rows(f"SELECT @@{sizes[0]}, @@{sizes[1]}")[0]
-    mirrored.database.execute(f"SET GLOBAL {sizes[1]} = 4096", f"SET GLOBAL {sizes[0]} = 4096")
-    try:
-        yield
-    finally:
-        mirrored.database.execute(*(f"SET GLOBAL {s} = {v}" for s, v in zip(sizes, before, strict=True)))
-
-
 @pytest.mark.fault(
     "A session changes rows with `binlog_row_value_options = PARTIAL_JSON`, of tables without JSON too",
     area="Source",
@@ -165,7 +152,10 @@ def test_what_the_connector_skips_is_seen_in_the_binlog(mirror_database: Mirrore
         )
         compare.await_equal(mirror, START_S)
         assert paused_for(mirror, str(DeviationKind.PARTIAL)) == {"a", "j"}
-        with small_statement_cache(mirrored), pytest.raises(OperationalError, match="max_binlog_stmt_cache"):
+        with (
+            small_statement_cache(mirrored.database),
+            pytest.raises(OperationalError, match="max_binlog_stmt_cache"),
+        ):
             session(mirrored, f"INSERT INTO m (v) VALUES {', '.join(['(REPEAT(0, 3000))'] * 9)}")
         assert mirrored.database.rows("SELECT COUNT(*) > 0 FROM m") == [(1,)]
         compare.await_equal(mirror, START_S)

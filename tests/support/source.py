@@ -1,5 +1,7 @@
 """A separate database for each test on the real MySQL."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,18 @@ warehouse = "{folder / "lake"}"
 namespace = "{self.name}"
 {extra}
 """
+
+
+@contextmanager
+def small_statement_cache(database: SourceDatabase) -> Iterator[None]:
+    """Let a large statement that changes a table without transactions lack its rows in the binlog."""
+    sizes = ("max_binlog_stmt_cache_size", "binlog_stmt_cache_size")
+    before = database.rows(f"SELECT @@{sizes[0]}, @@{sizes[1]}")[0]
+    database.execute(f"SET GLOBAL {sizes[1]} = 4096", f"SET GLOBAL {sizes[0]} = 4096")
+    try:
+        yield
+    finally:
+        database.execute(*(f"SET GLOBAL {size} = {value}" for size, value in zip(sizes, before, strict=True)))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -13,8 +13,10 @@ import structlog
 from replicator.config import Config
 from replicator.errors import NotCaughtUp
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.runner import connector_watch
 from replicator.runner.connector_watch import SourceGoal, watching
 from replicator.runner.lost_binlog import LostBinlog
+from replicator.runner.noted_failure import NotedFailure
 from replicator.sources.connector_policy import Observation, WaitLimits
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
@@ -76,12 +78,17 @@ def config(connect: Connect | None, broker: socket.socket) -> Config:
 
 @contextlib.contextmanager
 def quickly_watching(
-    config: Config, *, until_caught_up: bool, lost: LostBinlog | None = None
+    config: Config,
+    *,
+    until_caught_up: bool,
+    lost: LostBinlog | None = None,
+    noted: NotedFailure | None = None,
 ) -> Iterator[SourceGoal | None]:
     """Watch in short rounds during the block, and wait until the last round has ended."""
     limits = WaitLimits(source=0.5)
     before = set(threading.enumerate())
-    with watching(config, until_caught_up=until_caught_up, lost=lost, interval=0.02, limits=limits) as goal:
+    told: dict[str, Any] = {"lost": lost, "noted": noted, "interval": 0.02, "limits": limits}
+    with watching(config, until_caught_up=until_caught_up, **told) as goal:
         started = [thread for thread in threading.enumerate() if thread not in before]
         yield goal
     for thread in started:
@@ -141,6 +148,51 @@ def test_watch_reports_lost_binlogs_and_does_not_restart_the_task(
         event(lines, "the connector failed")
         until(lambda: lost.is_noticed, seconds=10, doing="the loss is reported")
     assert connect.count(RESTART) == 0
+
+
+ROW_SIZE = "a.B: Error processing row in a, internal schema size 3, but row size 1 , restart connector\n"
+
+
+def test_watch_notes_the_failure_for_one_table_and_leaves_others_to_restarts(
+    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
+) -> None:
+    registered(connect)
+    connect.reply(STATUS, 200, status("FAILED", ROW_SIZE))
+    connect.reply(RESTART, 204)
+    settings = config(connect, broker)
+    noted = NotedFailure(settings)
+    with quickly_watching(settings, until_caught_up=False, noted=noted):
+        event(lines, "the connector failed")
+        found = until(noted.take, seconds=10, doing="the failure is noted")
+        assert connect.count(RESTART) == 0
+        # The mirror has no such table.
+        noted.decline(found)
+        event(lines, "restarting the connector")
+
+
+def test_unexpected_error_does_not_end_the_watch(
+    connect: Connect,
+    broker: socket.socket,
+    lines: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connector_watch, "_LONGEST_PAUSE_S", 0.01)
+    registered(connect)
+    connect.reply(STATUS, 200, status("FAILED", ROW_SIZE))
+    settings = config(connect, broker)
+    noted = NotedFailure(settings)
+    failures = iter([RuntimeError("unexpected")])
+    note = noted.note
+
+    def fails_once(reason: str) -> bool:
+        for failure in failures:
+            raise failure
+        return note(reason)
+
+    monkeypatch.setattr(noted, "note", fails_once)
+    with quickly_watching(settings, until_caught_up=False, noted=noted):
+        event(lines, "unexpected error of the watch, it goes on")
+        assert until(noted.take, seconds=10, doing="the failure is noted").name == "a"
 
 
 def test_watch_logs_a_missing_connector_once(
