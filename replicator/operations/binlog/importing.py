@@ -4,7 +4,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,6 +15,7 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import BinlogError, UsageError
 from replicator.locks import FileLock, LockHeld
 from replicator.model.patterns import has_wildcard, matches
+from replicator.model.records import RawRecord
 from replicator.model.table import TableId
 from replicator.operations.binlog import definitions as found
 from replicator.operations.binlog.definitions import Definitions
@@ -29,6 +30,9 @@ from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
 from replicator.sources.binlog.table_map import TableMap
+from replicator.sources.connector_settings import kafka_log
+from replicator.sources.kafka import KafkaChangeLog
+from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 
 _RECORD_S: Final = 30.0
 """How often events are recorded while Debezium reads: rarely, because each time begins another file of the archive."""
@@ -145,7 +149,13 @@ class _Import:
 
             # Debezium writes the same events again, from the first file on, into the topics of another broker.
             topics = RewrittenTopics(check, from_beginning=not is_new)
-            complete = self._read(scratch, own, scanned.files, topics)
+            try:
+                complete = self._read(scratch, own, scanned.files, topics)
+            except BinlogError:
+                # A statement that was skipped explains it better.
+                for change in _schema_changes(own):
+                    skipped.check(change)
+                raise
             if complete:
                 self._record(own, topics)
         return Imported(scanned.files, self._events, complete=complete and not self._stop.is_set())
@@ -246,6 +256,11 @@ class _Import:
 
     def _recording(self, state: RecordProgress) -> None:
         self._on_progress(Progress("recording", state.events, state.events + state.remaining))
+
+
+def _schema_changes(own: Config) -> Iterator[RawRecord]:
+    log = kafka_log(own)
+    return KafkaChangeLog(log, KafkaAdmin(log, timeout_s=PATIENT_S)).schema_changes()
 
 
 def _origin(config: Config, scanned: Scan, definitions: Definitions) -> Origin:

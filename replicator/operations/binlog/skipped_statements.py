@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from replicator.errors import BinlogError
+from replicator.model.records import RawRecord
 from replicator.model.table import TableId
-from replicator.sources.archive.format import Event
 
 _DEFINES_TABLE: Final = re.compile(
     r"\s*+(?:/\*(?:[^*]++|\*(?!/))*+\*/\s*+)*+(?:CREATE|ALTER|DROP|RENAME)\s++(?!TEMPORARY\b)[^(]*?\b(?:TABLES?|INDEX)\b",
@@ -28,7 +28,7 @@ class SkippedStatements:
         names = "|".join(sorted({re.escape(table.name) for table in tables}))
         self._names = re.compile(rf"(?<![\w$])(?:{names})(?![\w$])", re.IGNORECASE) if names else None
 
-    def check(self, event: Event) -> None:
+    def check(self, event: RawRecord) -> None:
         """Check one event.
 
         Raises:
