@@ -22,9 +22,9 @@ from replicator.errors import (
     ConnectError,
     DefinitionUnclear,
     DefinitionWrong,
-    PrivilegeError,
     ReplicatorError,
 )
+from replicator.jvm.spark import first_line
 from replicator.model.binlog import BinlogEnd
 from replicator.model.clock import now_ms
 from replicator.model.compared_definitions import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
@@ -44,6 +44,8 @@ _PERIOD_S: Final = 600.0
 """How often definitions are compared if no statement is seen."""
 _POLL_S: Final = 1.0
 _RETRY_S: Final = 10.0
+_PATIENCE_S: Final = 90.0
+"""How long a run that ends when it has caught up waits for the first comparison: the connector may have stopped."""
 _SHARE: Final = 50
 """The source works at most this part of the time on reading definitions."""
 _UNKNOWN_S: Final = 10.0
@@ -111,6 +113,7 @@ class DefinitionChecks:
         self._lock = threading.Lock()
         self._reading: Reading | None = None
         self._is_first = True
+        self._deadline = 0.0
         self._problem: str | None = None
         # For the scheduler's thread.
         self._is_seen = False
@@ -118,6 +121,8 @@ class DefinitionChecks:
         self._equal: dict[TableId, tuple[SourceDefinition, SchemaVersion]] = {}
         self._suspected: dict[TableId, _Difference] = {}
         self._repaired: dict[TableId, tuple[_Difference, float]] = {}
+        # Their pauses told already that the versions before the ones that the connector reads again are wrong.
+        self._repairing: set[TableId] = set()
         self._compared_ms: int | None = None
         self._recorded: ComparedDefinitions | None = None
         self._recorded_at = -_RECORD_S
@@ -126,10 +131,13 @@ class DefinitionChecks:
     def is_behind(self) -> bool:
         """Whether definitions that were read are to be compared; not while the source or the connector is awaited."""
         with self._lock:
-            return self._reading is not None or (self._is_first and self._problem is None)
+            if self._reading is not None:
+                return True
+            return self._is_first and self._problem is None and time.monotonic() < self._deadline
 
     def start(self) -> None:
         """Start to read definitions."""
+        self._deadline = time.monotonic() + _PATIENCE_S
         threading.Thread(target=self._run, name="definitions", daemon=True).start()
 
     def close(self) -> None:
@@ -165,7 +173,9 @@ class DefinitionChecks:
             # All records from before it was complete are known in the next step.
             self._is_seen = True
         elif reading is not None:
-            if not self._rebuild.is_busy:
+            if self._rebuild.is_busy:
+                self.request()
+            else:
                 self._act(self._compare(reading))
                 self._compared_ms = now_ms()
             with self._lock:
@@ -184,12 +194,27 @@ class DefinitionChecks:
                 if texts := differences(definition, version):
                     found[table] = _Difference(texts, version.at)
                 else:
-                    self._equal[table] = definition, version
+                    self._note_equal(table, definition, version)
         confirmed = {t: d for t, d in found.items() if d == self._suspected.get(t)}
         self._suspected = found
         if found.keys() - confirmed.keys():
             self.request()
         return confirmed
+
+    def _note_equal(self, table: TableId, definition: SourceDefinition, version: SchemaVersion) -> None:
+        """Note that a version is the source's. If the connector has just read it again, the one before it was not.
+
+        Then a table that no comparison showed has wrong rows too.
+        """
+        known, self._equal[table] = self._equal.get(table), (definition, version)
+        versions = self._context.schemas.history(table).versions
+        if not version.is_read or len(versions) < 2 or (known is not None and known[1] == version):
+            return
+        if table in self._repairing:
+            self._repairing.discard(table)
+        elif self._compared_ms is not None and table not in self._tables.paused:
+            if texts := differences(definition, versions[-2]):
+                self._tables.pause(table, _wrong(table, _Difference(texts, version.at)))
 
     def _version(self, table: TableId) -> SchemaVersion | None:
         """Return the newest version of a table that the connector has sent; None if it knows no such table."""
@@ -219,6 +244,7 @@ class DefinitionChecks:
             )
         for table in due:
             self._repaired[table] = confirmed[table], now
+            self._repairing.add(table)
             self._tables.pause(table, _wrong(table, confirmed[table]))
 
     def _record(self) -> None:
@@ -243,19 +269,20 @@ class DefinitionChecks:
             try:
                 self._read()
                 self._note_problem(None)
-            except ReplicatorError as error:
-                self._note_problem(error.message)
-                if isinstance(error, PrivilegeError):
-                    _LOG.warning("definitions are not compared", reason=error.message, next=error.hint)
-                    return
+            except Exception as error:  # noqa: BLE001 - nothing may end the comparisons
+                self._note_problem(first_line(error), error)
                 self.request()
                 self._stop.wait(_RETRY_S)
 
-    def _note_problem(self, reason: str | None) -> None:
+    def _note_problem(self, reason: str | None, error: Exception | None = None) -> None:
         with self._lock:
             is_news, self._problem = reason is not None and self._problem is None, reason
         if is_news:
-            _LOG.info("definitions are not compared at the moment", reason=reason)
+            hint = error.hint if isinstance(error, ReplicatorError) else None
+            trace = None if isinstance(error, ReplicatorError) else error
+            _LOG.warning(
+                "definitions are not compared at the moment", reason=reason, next=hint, exc_info=trace
+            )
 
     def _read(self) -> None:
         """Read the definitions, and give them to the scheduler's thread once the connector has read up to there.
@@ -267,15 +294,15 @@ class DefinitionChecks:
         with connect(config.source, read_timeout=_READ_TIMEOUT_S) as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
             reading, end = self._definitions(connection)
-        pause = (time.monotonic() - began) * _SHARE
+        until = time.monotonic() + (time.monotonic() - began) * _SHARE
         if not self._await_connector(end):
             return
         self.give(Reading(reading, self._must_know()))
-        while not self._stop.wait(min(pause, _POLL_S)):
-            pause -= _POLL_S
+        while not self._stop.wait(_POLL_S):
             with self._lock:
-                if self._reading is None and pause <= 0:
-                    return
+                is_compared = self._reading is None
+            if is_compared and time.monotonic() >= until:
+                return
 
     def _definitions(self, connection: Connection) -> tuple[dict[TableId, SourceDefinition], BinlogEnd]:
         found = read_definitions(connection, set(tables_in_source(connection, self._context.config)))
@@ -311,7 +338,7 @@ class DefinitionChecks:
 
 def _wrong(table: TableId, difference: _Difference) -> DefinitionWrong:
     return DefinitionWrong(
-        f"the connector has another definition of {table} than the source: {difference}. It reads all definitions "
+        f"the connector had another definition of {table} than the source: {difference}. It reads all definitions "
         "again, and then the table is read again",
         f"if that does not begin by itself: replicator heal {table}",
     )

@@ -122,7 +122,7 @@ def _text_form(base: str, digits: int, charset: str | None) -> str:
 
 
 def _key_difference(source: SourceDefinition, known: SchemaVersion) -> str | None:
-    key = [c.source_name.name.casefold() for c in known.schema.key_columns]
+    key = [c.source_name.name.casefold() for c in known.schema.columns if c.name in known.schema.key]
     primary = [name.casefold() for name in source.primary]
     if primary:
         if sorted(key) == sorted(primary):

@@ -1,14 +1,19 @@
 """Definitions that differ from the source: confirmed by a second reading, repaired once, and told."""
 
+import contextlib
 import json
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from replicator.batch import MirrorContext
-from replicator.errors import DefinitionUnclear, DefinitionWrong, ReplicatorError
+from replicator.errors import DefinitionUnclear, DefinitionWrong, ReplicatorError, SourceUnavailable
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.compared_definitions import (
     COMPARED_DEFINITIONS_KEY,
     ComparedDefinitions,
@@ -17,6 +22,7 @@ from replicator.model.compared_definitions import (
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT
+from replicator.runner import definition_checks
 from replicator.runner.definition_checks import DefinitionChecks, Reading
 from replicator.runner.table_states import TableStates
 from replicator.schema.definition_comparison import SourceColumn, SourceDefinition
@@ -50,7 +56,7 @@ class Harness:
             set_namespace_property=lambda _, key, value: self.properties.update({key: value})
         )
         schemas = SimpleNamespace(revision=1, history=lambda table: self.histories[table])
-        config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="shop_ops"))
+        config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="shop_ops"), source=None, log=None)
         context = SimpleNamespace(lake=lake, schemas=schemas, config=config)
         tables = SimpleNamespace(pause=self.pause, paused=self.paused)
         self.checks = DefinitionChecks(cast("MirrorContext", context), cast("TableStates", tables), self)
@@ -183,6 +189,38 @@ def test_a_table_that_the_connector_should_know_and_does_not_is_a_difference(
     assert harness.causes == [(A, DefinitionWrong)]
 
 
+def test_a_table_that_another_ones_repair_corrected_is_read_again_once(harness: Harness) -> None:
+    harness.compare(source("x", "y"))
+    swapped = replace(version(2, "y", "x"), is_read=True)
+    harness.histories[A] = SchemaHistory((version(1, "x", "y"), swapped))
+    for _ in range(2):
+        harness.compare(source("y", "x"))
+        harness.paused.clear()
+    assert harness.causes == [(A, DefinitionWrong)]
+
+
+def test_a_table_that_was_repaired_is_not_read_twice(harness: Harness) -> None:
+    for _ in range(2):
+        harness.compare(source("y", "x"))
+    harness.paused.clear()
+    swapped = replace(version(2, "y", "x"), is_read=True)
+    harness.histories[A] = SchemaHistory((version(1, "x", "y"), swapped))
+    harness.compare(source("y", "x"))
+    assert harness.causes == [(A, DefinitionWrong)]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_version_that_a_statement_or_the_first_snapshot_made_reads_nothing_again(
+    harness: Harness, *, is_read: bool
+) -> None:
+    newer = replace(version(2, "y", "x"), is_read=is_read)
+    harness.histories[A] = SchemaHistory((version(1, "x", "y"), newer))
+    if not is_read:
+        harness.compare(source("y", "x"))
+    harness.compare(source("y", "x"))
+    assert not harness.done
+
+
 @pytest.mark.parametrize(
     "text", ["{}", "[]", "no JSON", '{"at_ms": "x", "problem": null}', '{"at_ms": 1, "problem": 2}']
 )
@@ -194,3 +232,95 @@ def test_an_unknown_record_is_none(text: str) -> None:
 def test_a_record_is_read_as_it_was_written() -> None:
     for found in (ComparedDefinitions(1), ComparedDefinitions(None, "cannot reach MySQL")):
         assert compared_definitions_in({COMPARED_DEFINITIONS_KEY: found.to_json()}) == found
+
+
+END = BinlogEnd("b.000001", 100)
+
+
+class Source:
+    """What the thread of the checks sees: a source whose connector has read up to `offset`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failure: Exception | None = None
+        self.offset: ConnectorOffset | None = ConnectorOffset("b.000001", 100)
+        self.reads = 0
+        for name in ("_POLL_S", "_RETRY_S"):
+            monkeypatch.setattr(definition_checks, name, 0.01)
+        monkeypatch.setattr(definition_checks, "_SHARE", 0)
+        monkeypatch.setattr(definition_checks, "connect", self.connect)
+        monkeypatch.setattr(definition_checks, "tables_in_source", lambda *_: [A])
+        monkeypatch.setattr(definition_checks, "read_definitions", lambda *_: {A: source("x", "y")})
+        monkeypatch.setattr(definition_checks, "read_binlog_end", lambda _: END)
+        monkeypatch.setattr(definition_checks, "source_positions", lambda _: self)
+        monkeypatch.setattr(definition_checks, "connect_client", lambda _: None)
+
+    @contextlib.contextmanager
+    def connect(self, *_: object, **__: object) -> Iterator[Mock]:
+        self.reads += 1
+        if self.failure is not None:
+            raise self.failure
+        yield Mock()
+
+    def confirmed(self) -> ConnectorOffset | None:
+        return self.offset
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Source:
+    return Source(monkeypatch)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def recorded(harness: Harness) -> ComparedDefinitions | None:
+    harness.checks.step(0)
+    return compared_definitions_in(harness.properties)
+
+
+def test_definitions_are_read_at_the_start_and_after_a_statement(harness: Harness, watched: Source) -> None:
+    harness.checks.start()
+    until(lambda: (found := recorded(harness)) is not None and found.at_ms)
+    reads = watched.reads
+    harness.checks.step(1)
+    until(lambda: watched.reads > reads)
+    harness.checks.close()
+
+
+def test_definitions_wait_for_the_connector(harness: Harness, watched: Source) -> None:
+    watched.offset = ConnectorOffset("b.000001", 99)
+    harness.checks.start()
+    until(lambda: watched.reads)
+    assert harness.checks.is_behind
+    assert recorded(harness) is None
+    watched.offset = ConnectorOffset("b.000001", 100)
+    until(lambda: recorded(harness) is not None)
+    harness.checks.close()
+
+
+def test_a_run_does_not_wait_for_a_connector_that_has_stopped(
+    harness: Harness, watched: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definition_checks, "_PATIENCE_S", 0.0)
+    watched.offset = None
+    harness.checks.start()
+    until(lambda: watched.reads)
+    assert not harness.checks.is_behind
+    harness.checks.close()
+
+
+@pytest.mark.parametrize("failure", [SourceUnavailable("cannot reach MySQL"), ValueError("what")])
+def test_a_source_that_does_not_answer_is_told_and_asked_again(
+    harness: Harness, watched: Source, failure: Exception
+) -> None:
+    watched.failure = failure
+    harness.checks.start()
+    until(lambda: (found := recorded(harness)) is not None and found.problem)
+    assert not harness.checks.is_behind
+    watched.failure = None
+    until(lambda: (found := recorded(harness)) is not None and found.at_ms and not found.problem)
+    harness.checks.close()
