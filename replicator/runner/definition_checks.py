@@ -208,13 +208,13 @@ class DefinitionChecks:
         """
         known, self._equal[table] = self._equal.get(table), (definition, version)
         versions = self._context.schemas.history(table).versions
-        if not version.is_read or len(versions) < 2 or (known is not None and known[1] == version):
+        is_new = version.is_read and len(versions) > 1 and (known is None or known[1] != version)
+        if not is_new or self._compared_ms is None:
             return
-        if table in self._repairing:
-            self._repairing.discard(table)
-        elif self._compared_ms is not None and table not in self._tables.paused:
-            if texts := differences(definition, versions[-2]):
-                self._tables.pause(table, _wrong(table, _Difference(texts, version.at)))
+        texts = differences(definition, versions[-2])
+        if texts and table not in self._repairing and table not in self._tables.paused:
+            self._tables.pause(table, _wrong(table, _Difference(texts, version.at)))
+        self._repairing.discard(table)
 
     def _version(self, table: TableId) -> SchemaVersion | None:
         """Return the newest version of a table that the connector has sent; None if it knows no such table."""

@@ -143,8 +143,7 @@ def column_of(row: Mapping[str, Any]) -> Column:
     if whole.startswith("tinyint(1)"):
         # It may have been BOOLEAN in the statement that the connector read.
         lake_type, encoding = INT, Encoding.FLAG
-    # Labels are unescaped here, but escaped in events.
-    labels = [label.replace("''", "'").replace("\\", "\\\\") for label in _LABEL.findall(whole)]
+    labels = [label.replace("''", "'") for label in _LABEL.findall(whole)]
     respelt = mysql_types.respelt_labels(labels) if kind.name in ("ENUM", "SET") else ()
     nullable = row["nullable"] == "YES"
     return Column(

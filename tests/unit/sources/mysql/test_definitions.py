@@ -60,7 +60,7 @@ def test_column_of_has_lake_type_and_encoding(
 
 
 def test_column_of_has_labels_nullability_and_size() -> None:
-    column = column_of(row("enum", r"enum('a','b, c','it''s','back\slash')", nullable="NO"))
+    column = column_of(row("enum", r"enum('a','b, c','it''s','back\\slash')", nullable="NO"))
     assert not column.nullable
     assert column.respelt == (("b\\, c", "b, c"), ("back\\\\slash", "back\\slash"))
     assert column_of(row("decimal", "decimal(65,30)", digits=65, scale=30)).size == 30
