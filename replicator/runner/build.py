@@ -86,9 +86,9 @@ def treat_failures(scheduler: Scheduler, noted: NotedFailure) -> None:
 
 
 def start_definition_checks(scheduler: Scheduler) -> None:
-    """Compare definitions with the source until the scheduler is closed, if the mirror has a source."""
+    """Compare definitions with the source until the scheduler is closed, if the mirror reads Kafka."""
     config, rereads = scheduler.context.config, scheduler.rereads
-    if rereads is None or not isinstance(config.log, KafkaLog) or config.source.url is None:
+    if rereads is None or not isinstance(config.log, KafkaLog):
         return
     # SQLAlchemy takes a second to import.
     from replicator.runner.definition_checks import DefinitionChecks  # noqa: PLC0415
