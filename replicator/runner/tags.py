@@ -272,7 +272,7 @@ class TagKeeper:
         # A new table has no request before the source is asked for it.
         topics: Offsets = {topic: {} for topic in tag.proven or {}}
         for table in map(self._tables.table_of, self._tables.mirrored(topics)):
-            if table not in tag.settled and rereads.holds(table):
+            if table not in tag.settled | self._tables.paused.keys() and rereads.holds(table):
                 return f"{table} is new, and must be read from the source first"
         is_late = time.monotonic() > self._started + _LONGEST_HOLD_S
         return _NOT_READ if is_late and rereads.rewinds.any_left else None

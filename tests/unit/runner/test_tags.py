@@ -139,6 +139,15 @@ def test_tag_fails_at_once_if_a_new_table_has_events_and_the_source_was_not_aske
     pending = harness.mirror.mirror.context.tagging.pending
     assert pending is not None
     pending.proven = ENDS
+    harness.mirror.mirror.tables.paused[ORDERS] = "a reason"
+    assert harness.result().reason == "shop.orders is paused: a reason"
+    harness.mirror.mirror.tables.paused.clear()
+    harness.store.write(replace(NOON, state=TagState.REQUESTED))
+    harness.tags.poll_now()
+    assert harness.result().state is TagState.STARTED
+    pending = harness.mirror.mirror.context.tagging.pending
+    assert pending is not None
+    pending.proven = ENDS
     failed = harness.result()
     assert failed.state is TagState.FAILED
     assert failed.reason == "shop.orders is new, and must be read from the source first"
