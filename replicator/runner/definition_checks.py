@@ -230,7 +230,7 @@ class DefinitionChecks:
             for table, difference in confirmed.items()
             if (known := self._repaired.get(table)) is not None
             and known[0].found == difference.found
-            and now < known[1] + _SAME_S
+            and (now < known[1] + _SAME_S or table in self._tables.paused)
         }
         for table in again if self._rebuild.is_possible else confirmed:
             if table not in self._tables.paused:

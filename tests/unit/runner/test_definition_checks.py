@@ -143,6 +143,15 @@ def test_the_same_difference_after_the_repair_pauses_without_another_repair(harn
     assert "also after it has read all definitions again" in harness.paused[A]
 
 
+def test_a_table_that_stays_paused_is_not_repaired_after_an_hour(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definition_checks, "_SAME_S", 0.0)
+    for _ in range(5):
+        harness.compare(source("y", "x"))
+    assert [found for found in harness.done if isinstance(found, str)] == [harness.done[0]]
+
+
 def test_nothing_is_concluded_while_the_connector_reads_the_definitions(harness: Harness) -> None:
     harness.compare(source("y", "x"))
     harness.is_busy = True
