@@ -32,7 +32,7 @@ from replicator.verify.row_comparison import RowComparison, rows_of
 from replicator.verify.schema_comparison import mirror_key
 from replicator.verify.source_side import SourceSide, open_snapshot
 
-_MOST_FILES: Final = 4
+_MOST_FILES: Final = 2
 """New files of a table that are read at a look, at most; all of them if rows are suspected."""
 _MOST_FILE_ROWS: Final = 100_000
 """A file with more rows was merged from others, or is a backlog; what changed recently is a small part of it."""
