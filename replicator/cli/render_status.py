@@ -125,7 +125,11 @@ def _run_line(status: "MirrorStatus", run: "RunStatus") -> Text:
     since = "" if run.since_ms is None else f" since {_clock(run.since_ms)}"
     match run.state:
         case "unknown":
-            return Text(f"{status.mirror}: NOT RUNNING, and has never run on this machine", style="bold red")
+            # Another machine may run it, with a state folder of its own.
+            text = f"{status.mirror}: NOT RUNNING on this machine, where it has never run"
+            committed = max((table.committed_ms for table in status.tables), default=0)
+            last = f"; last commit {_age(time.time() - committed / 1000)} ago" if committed else ""
+            return Text(text + last, style="bold red")
         case "ended":
             return Text(f"{status.mirror}: NOT RUNNING{since}", style="bold red")
         case "killed":

@@ -177,7 +177,7 @@ def test_first_line_says_that_the_mirror_runs(capsys: pytest.CaptureFixture[str]
         (run_of("ended"), r"shop: NOT RUNNING since \d\d:\d\d:\d\d"),
         (
             MirrorStatus("shop", "shop", (), (), {}, 0, None, run=RunStatus("unknown")),
-            "shop: NOT RUNNING, and has never run on this machine",
+            "shop: NOT RUNNING on this machine, where it has never run",
         ),
     ],
 )
@@ -187,6 +187,14 @@ def test_first_line_says_that_the_mirror_does_not_run(
     lines = lines_of(status, capsys)
     assert re.fullmatch(first, lines[0])
     assert lines[1] == "  next: replicator run"
+
+
+def test_first_line_has_the_last_commit_if_another_machine_may_run_the_mirror(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = replace(TABLE, committed_ms=round(time.time() * 1000) - 15_000)
+    status = MirrorStatus("shop", "shop", (table,), (), {}, 0, None, run=RunStatus("unknown"))
+    assert re.search(r"where it has never run; last commit 1\d s ago$", lines_of(status, capsys)[0])
 
 
 def test_reason_of_the_end_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
