@@ -20,6 +20,7 @@ class Session:
     Attributes:
         name: what is special about it.
         brief: whether it is part of a short day.
+        open: whether a mirror does not settle yet after it, together with all others; it is not part of a day.
         charset: the character set of the connection.
         since: the first server version that can execute all statements.
     """
@@ -27,6 +28,7 @@ class Session:
     name: str
     statements: tuple[str, ...] = ()
     brief: bool = False
+    open: bool = False
     charset: str = "utf8mb4"
     since: str = "8.0.14"
 
@@ -58,5 +60,5 @@ def sessions() -> list[Session]:
 
 
 def _session(name: str, *settings: str) -> Session:
-    values = dict(setting.split(" ") for setting in settings if setting != "brief")
-    return Session(name, brief="brief" in settings, **values)
+    values = dict(setting.split(" ") for setting in settings if " " in setting)
+    return Session(name, brief="brief" in settings, open="open" in settings, **values)

@@ -2,6 +2,7 @@
 #
 # A line is a statement; indented lines continue it. `[name | ...]` begins a session, which has a connection of its own: `brief`
 # is part of the short day, `charset` the connection's character set, `since` the first server version with all statements.
+# `open` sessions stop the connector, or need more than a repair of one table; see `ordinary_day.Session`.
 # `{db}` is the mirrored database, `{other}` one that is not. Each session has its own tables, so a difference tells the session.
 
 
@@ -24,7 +25,7 @@ INSERT INTO a_items (name) VALUES ('after')
 ALTER TABLE a_items DROP INDEX by_name, DROP c2, ADD c2 VARCHAR(9) DEFAULT 'again' AFTER id
 INSERT INTO a_items (name) VALUES ('l')
 
-[names of columns that are swapped in one statement]
+[names of columns that are swapped in one statement | open]
 CREATE TABLE a_swapped (id INT PRIMARY KEY, name VARCHAR(40), c2 CHAR(3))
 INSERT INTO a_swapped VALUES (1, 'name', 'c2')
 ALTER TABLE a_swapped RENAME COLUMN name TO c2, RENAME COLUMN c2 TO name
@@ -68,7 +69,7 @@ INSERT INTO a_invisible VALUES (3, 4, 5)
 ALTER TABLE a_invisible ALTER b SET INVISIBLE, MODIFY c INT INVISIBLE FIRST
 INSERT INTO a_invisible VALUES (4, 6)
 
-[character sets]
+[character sets | open]
 CREATE TABLE a_text (id INT PRIMARY KEY, a VARCHAR(20), b TEXT, c CHAR(4) CHARACTER SET ascii, n NCHAR(5), nv NATIONAL VARCHAR(6), bi CHAR(3) BYTE) DEFAULT CHARSET=latin1
 INSERT INTO a_text VALUES (1, 'é', 'ü€', 'abcd', 'né', 'ñv', 'x')
 ALTER TABLE a_text DEFAULT CHARACTER SET utf8mb4
@@ -122,7 +123,7 @@ INSERT INTO a_bits VALUES (1, 1, ~0, 'a', '', 5)
 ALTER TABLE a_bits MODIFY a TINYINT, MODIFY c BINARY(5)
 INSERT INTO a_bits VALUES (2, 2, 0, 'b', NULL, -1)
 
-[type names that need a parser of today]
+[type names that need a parser of today | open]
 CREATE TABLE a_float4 (id INT PRIMARY KEY, f FLOAT4, g FLOAT8)
 INSERT INTO a_float4 VALUES (1, 1.5, 2.5)
 CREATE TABLE {other}.a_links (id INT PRIMARY KEY, url VARCHAR(300))
@@ -270,7 +271,7 @@ DROP TABLE a_fast
 CREATE TABLE a_fast (id INT PRIMARY KEY, v INT)
 INSERT INTO a_fast VALUES (1, 2)
 
-[latin1 | charset latin1]
+[latin1 | charset latin1 | open]
 CREATE TABLE b_latin (id INT PRIMARY KEY COMMENT 'größe', t VARCHAR(20) DEFAULT 'ü') COMMENT 'é'
 INSERT INTO b_latin (id) VALUES (1)
 INSERT INTO b_latin VALUES (2, 'ñandú')
@@ -280,13 +281,13 @@ CREATE TABLE {other}.b_z (id INT COMMENT 'größe')
 CREATE TABLE `b_maß` (id INT PRIMARY KEY, v INT)
 INSERT INTO `b_maß` VALUES (1, 1)
 
-[gbk | charset gbk]
+[gbk | charset gbk | open]
 CREATE TABLE b_gbk (id INT PRIMARY KEY, t VARCHAR(20) CHARACTER SET gbk COMMENT '誠')
 INSERT INTO b_gbk VALUES (1, '誠信')
 ALTER TABLE b_gbk ADD d VARCHAR(9) DEFAULT '中'
 INSERT INTO b_gbk (id) VALUES (2)
 
-[ANSI_QUOTES]
+[ANSI_QUOTES | open]
 SET SESSION sql_mode = 'ANSI_QUOTES'
 CREATE TABLE "b_ansi" ("id" INT PRIMARY KEY, "a""b" INT, "select" VARCHAR(9) DEFAULT 'd') COMMENT '"q"'
 INSERT INTO b_ansi VALUES (1, 2, 'x')
@@ -301,7 +302,7 @@ DROP TABLE "b_gone"
 TRUNCATE TABLE "b_ansi2"
 INSERT INTO b_ansi2 VALUES (9, 4, 5, 'z')
 
-[NO_BACKSLASH_ESCAPES]
+[NO_BACKSLASH_ESCAPES | open]
 SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'
 CREATE TABLE b_slash (id INT PRIMARY KEY, p VARCHAR(40) DEFAULT 'c:\' COMMENT 'a \', q VARCHAR(9) DEFAULT '\n')
 INSERT INTO b_slash (id) VALUES (1)
@@ -310,13 +311,13 @@ ALTER TABLE b_slash ADD r VARCHAR(9) DEFAULT '\\' COMMENT '\'
 INSERT INTO b_slash (id) VALUES (3)
 
 [IGNORE_SPACE and others]
-SET SESSION sql_mode = 'IGNORE_SPACE,REAL_AS_FLOAT,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_AUTO_VALUE_ON_ZERO,NO_UNSIGNED_SUBTRACTION,TIME_TRUNCATE_FRACTIONAL,ALLOW_INVALID_DATES'
+SET SESSION sql_mode = 'IGNORE_SPACE,REAL_AS_FLOAT,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_AUTO_VALUE_ON_ZERO,NO_UNSIGNED_SUBTRACTION,TIME_TRUNCATE_FRACTIONAL'
 CREATE TABLE b_modes (id INT PRIMARY KEY, r REAL, t VARCHAR(9) DEFAULT (CONCAT ('a', 'b')), c CHAR(5))
 INSERT INTO b_modes (id, r, c) VALUES (1, 1.1, 'a ')
 ALTER TABLE b_modes ADD u INT AS (ABS (id)) STORED
 INSERT INTO b_modes (id, r, c) VALUES (2, 1.25, 'b' || 'c')
 CREATE TABLE b_auto (id INT AUTO_INCREMENT PRIMARY KEY, t DATETIME)
-INSERT INTO b_auto VALUES (0, '2024-02-31'), (NULL, '2024-01-01 10:00:00.9')
+INSERT INTO b_auto VALUES (0, '2024-02-28'), (NULL, '2024-01-01 10:00:00.9')
 
 [sql_mode = '']
 SET SESSION sql_mode = ''
@@ -350,7 +351,12 @@ INSERT INTO b_stamps VALUES (2, NULL, NULL, NULL)
 ALTER TABLE b_stamps ADD d TIMESTAMP
 INSERT INTO b_stamps (id, a, d) VALUES (3, NULL, NULL)
 
-[partial JSON]
+[invalid dates | open]
+SET SESSION sql_mode = 'ALLOW_INVALID_DATES'
+CREATE TABLE b_invalid (id INT PRIMARY KEY, t DATETIME)
+INSERT INTO b_invalid VALUES (1, '2024-02-31')
+
+[partial JSON | open]
 SET SESSION binlog_row_value_options = 'PARTIAL_JSON'
 CREATE TABLE b_partial (id INT PRIMARY KEY, j JSON)
 INSERT INTO b_partial VALUES (1, JSON_OBJECT('a', REPEAT('x', 500), 'b', 2)), (2, '[1, 2, 3]')
@@ -359,13 +365,13 @@ CREATE TABLE b_plain (id INT PRIMARY KEY, v INT)
 INSERT INTO b_plain VALUES (1, 1), (2, 2)
 UPDATE b_plain SET v = v + 1
 
-[NOBLOB images]
+[NOBLOB images | open]
 SET SESSION binlog_row_image = 'NOBLOB'
 CREATE TABLE b_noblob (id INT PRIMARY KEY, t TEXT, v INT)
 INSERT INTO b_noblob VALUES (1, 'text', 1), (2, 'more', 2)
 UPDATE b_noblob SET v = v + 1
 
-[MINIMAL images]
+[MINIMAL images | open]
 SET SESSION binlog_row_image = 'MINIMAL'
 CREATE TABLE b_minimal (id INT PRIMARY KEY, t TEXT, v INT)
 INSERT INTO b_minimal VALUES (1, 'text', 1), (2, 'more', 2)
