@@ -6,7 +6,7 @@
 # `{db}` is the mirrored database, `{other}` one that is not. Each session has its own tables, so a difference tells the session.
 
 
-[columns]
+[columns | brief]
 CREATE TABLE a_items (id INT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40) NOT NULL DEFAULT 'x', qty SMALLINT UNSIGNED, price DECIMAL(10,2), made DATE) COMMENT='it''s; a "table"' AUTO_INCREMENT=100
 INSERT INTO a_items (name, qty, price, made) VALUES ('a', 1, 1.10, '2024-02-29'), ('b', 65535, -0.01, NULL)
 ALTER TABLE a_items ADD COLUMN note TEXT AFTER name, ADD first_one BIGINT FIRST, DROP COLUMN made
@@ -331,7 +331,7 @@ INSERT INTO b_loose (id, n) VALUES (4, 'x')
 ALTER TABLE b_loose MODIFY n SMALLINT UNSIGNED
 INSERT INTO b_loose (id, n) VALUES (5, 65535)
 
-[other time zone | brief]
+[other time zone]
 SET SESSION time_zone = '+05:45'
 CREATE TABLE b_zone (id INT PRIMARY KEY, ts TIMESTAMP(3) NULL, dt DATETIME, d TIMESTAMP DEFAULT '2024-06-01 12:00:00')
 INSERT INTO b_zone (id, ts, dt) VALUES (1, '2026-11-01 01:30:00', '2026-11-01 01:30:00')
