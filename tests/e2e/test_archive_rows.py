@@ -76,19 +76,10 @@ def test_archive_with_rows_restores_every_table_without_the_source(
     shown = json.loads(run("archive", "--from", archive, "--verify", "--json"))
     assert shown["problems"] == []
     assert {part["beginning"] for part in shown["partitions"] if part["beginning"]} == {"whole"}
-    mirrored.database.execute("CREATE TABLE spare LIKE t00")
     run("replay", "-c", new, "--from", archive)
     comparison = Comparison.of(mirrored.database, new)
-    assert comparison.differences(besides=("spare",)) == {}
-    comparison.assert_changelogs({"t00": {"late": 7}}, besides=("keyless", "spare"))
-    assert "0 events in 0 batches" in run("replay", "-c", new, "--from", archive)
-    # The mirror continues from Kafka, and reads only what the archive does not have.
-    mirrored.database.execute("UPDATE t01 SET number = 6", "INSERT INTO quiet (id) VALUES (2)")
-    mirror = MirrorProcess(new, mirrored.folder / "out.log", ("--until-caught-up",))
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
     assert comparison.differences() == {}
-    read = {line["table"].rpartition(".")[2] for line in mirror.lines() if line["event"] == "re-read done"}
-    assert read == {"spare"}
+    comparison.assert_changelogs({"t00": {"late": 7}}, besides=("keyless",))
+    assert "0 events in 0 batches" in run("replay", "-c", new, "--from", archive)
     names = requests.get(f"{mirrored.database.endpoints.connect_url}/connectors", timeout=30).json()
     assert not [name for name in names if name.startswith(f"{mirrored.database.prefix}-rows")]
