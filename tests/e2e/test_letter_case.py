@@ -69,5 +69,4 @@ def test_table_that_is_created_with_upper_case_letters_gets_its_changes(
             execute(f"UPDATE `{name}` SET label = 'changed'", f"INSERT INTO `{name.lower()}` VALUES (2, 'b')")
             wanted = partial(has, name, (1, "changed"), (2, "b"))
             until(wanted, seconds=START_S, doing=f"{name} gets its changes")
-        mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()

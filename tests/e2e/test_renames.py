@@ -1,11 +1,9 @@
 """Rename tables in every way, also such that have had no event yet and no topic."""
 
-import subprocess
-
 import pytest
 
 from replicator.operations.status.read import read_status
-from tests.support.mirror import COMMAND, HEALING_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirror import HEALING_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 
 TABLES = ("x1", "x2", "x3", "x4", "s1", "s2", "e1", "e2", "g", "g2", "r1", "d1")
@@ -14,13 +12,6 @@ TABLES = ("x1", "x2", "x3", "x4", "s1", "s2", "e1", "e2", "g", "g2", "r1", "d1")
 def states(mirrored: MirroredDatabase) -> dict[str, str]:
     """Return the state of each table, by its name in the lake."""
     return {t.table.rsplit(".", 1)[-1]: t.state for t in read_status(mirrored.comparison.config).tables}
-
-
-def tag(mirrored: MirroredDatabase) -> None:
-    """Tag all tables, and wait for that."""
-    command = [COMMAND, "tag", "noon", "-c", str(mirrored.config), "--wait", str(START_S)]
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.fault(
@@ -43,13 +34,6 @@ def test_tables_that_were_renamed_are_mirrored_by_their_new_names(
     output = mirrored.folder / "out.log"
     execute = mirrored.database.execute
     with running(mirrored.config, output) as mirror:
-        until(
-            lambda: "re-read requested" in (mirror.tail() if output.exists() else ""),
-            seconds=START_S,
-            doing="tables are read",
-        )
-        # Its position is chosen once the tables are read.
-        tag(mirrored)
         mirrored.comparison.await_equal(mirror, START_S)
         until(lambda: set(states(mirrored).values()) == {"current"}, seconds=120, doing="all are current")
         execute(*(f"INSERT INTO {name} VALUES (2, 'event')" for name in ("e1", "e2", "g", "g2", "r1")))
@@ -75,20 +59,3 @@ def test_tables_that_were_renamed_are_mirrored_by_their_new_names(
 
         until(settled, seconds=120, doing=f"{present} are current: {states(mirrored)}")
         assert mirror.stop() == 0, mirror.tail()
-    # No event follows the first statement, and the source lacks the table that the others would let be read again.
-    execute(
-        "RENAME TABLE y2 TO z2",
-        "CREATE TABLE d2 LIKE d1",
-        "DROP TABLE d1",
-        "RENAME TABLE d2 TO d1",
-        "DROP TABLE d1",
-    )
-    mirror = MirrorProcess(mirrored.config, output, ("--until-caught-up",))
-    mirror.start()
-    assert mirror.wait(START_S) == 1, mirror.tail()
-    assert mirrored.comparison.differences() == {}
-    found = states(mirrored)
-    assert (found["z2"], found["d1"], "y2" in found) == ("current", "paused", False)
-    (failed,) = (line for line in mirror.lines() if line["event"] == "re-read failed")
-    assert failed["reason"] == f"the source has no table {mirrored.database.name}.d1"
-    assert failed["next"] == f"drop it in the lake: replicator drop {mirrored.database.name}.d1"
