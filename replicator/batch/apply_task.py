@@ -37,6 +37,7 @@ from replicator.batch.tag_boundary import (
     is_tagged,
     settle,
 )
+from replicator.batch.unclear_values import find_misread, refuse_unclear_keys
 from replicator.batch.write_changelog import write_changelog
 from replicator.batch.write_mirror import write_mirror
 from replicator.config import TableOptions
@@ -200,7 +201,11 @@ def _apply_segment(context: MirrorContext, task: TableTask, watch: Stopwatch) ->
                 quarantine_bad(decoded)
         batch = _to_apply(decoded)
         if batch is not None:
+            refuse_unclear_keys(batch)
+            misread = find_misread(batch)
             _write(batch, watch)
+            if misread is not None:
+                context.misread.note(task.table, misread.part)
             context.quarantine.resolve_applied(task.table, task.ranges, lambda: decoded.events.frame)
         return decoded.stats
     finally:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final
 
 import pyarrow as pa
@@ -23,12 +24,44 @@ from replicator.lake.small_files import SmallFileLog
 from replicator.lake.table_writer import TableWriter
 from replicator.model.column_rules import ColumnRules
 from replicator.model.commit_marker import OffsetRange
+from replicator.model.reread import Narrowed
 from replicator.model.table import TableId
 from replicator.sources.binlog_probe import BinlogProbe
 from replicator.sources.change_log import ChangeLog, Offsets
 
 TAIL: Final = 8
 """Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
+
+
+@dataclass(slots=True)
+class MisreadRows:
+    """The rows to read again that batches have found, for the scheduler. Threads may use it."""
+
+    _parts: dict[TableId, Narrowed | None] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def any_left(self) -> bool:
+        """Whether rows of any table must be read again."""
+        return bool(self._parts)
+
+    def note(self, table: TableId, part: Narrowed | None) -> None:
+        """Note a part of a table; None is all of it."""
+        with self._lock:
+            known = self._parts.get(table)
+            if part is None or table not in self._parts:
+                self._parts[table] = part
+            elif known is not None:
+                same = known.column == part.column
+                self._parts[table] = Narrowed.to(part.column, (*known.spans, *part.spans)) if same else None
+
+    def take(self, besides: Collection[TableId]) -> dict[TableId, Narrowed | None]:
+        """Return the noted parts, and forget them; those of tables in `besides` stay."""
+        with self._lock:
+            taken = {table: part for table, part in self._parts.items() if table not in besides}
+            for table in taken:
+                del self._parts[table]
+        return taken
 
 
 @dataclass(slots=True)
@@ -94,6 +127,7 @@ class MirrorContext:
     binlog: BinlogProbe
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
+    misread: MisreadRows = field(default_factory=MisreadRows)
     prepared: PreparedTransactions = field(default_factory=PreparedTransactions)
     created_for: str | None = None
     image_fields: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)

@@ -156,15 +156,43 @@ class Encoding(StrEnum):
     KEYBCS2 = "keybcs2"
     KOI8U = "koi8u"
     SWE7 = "swe7"
+    CP866 = "cp866"
+    CP1250 = "cp1250"
+    CP1251 = "cp1251"
+    CP1252 = "cp1252"
+    """MySQL's latin1."""
+    CP1256 = "cp1256"
+    CP1257 = "cp1257"
+    GREEK = "greek"
+    HEBREW = "hebrew"
+    TIS620 = "tis620"
+    BIG5 = "big5"
+    CP932 = "cp932"
+    EUCJPMS = "eucjpms"
+    EUCKR = "euckr"
+    GB18030 = "gb18030"
+    GB2312 = "gb2312"
+    GBK = "gbk"
+    SJIS = "sjis"
+    UJIS = "ujis"
 
 
-MISREAD_TEXTS: Final = frozenset(
+LOSSY_TEXTS: Final = frozenset(
     {
-        *(Encoding.ARMSCII8, Encoding.DEC8, Encoding.GEOSTD8, Encoding.HP8),
-        *(Encoding.KEYBCS2, Encoding.KOI8U, Encoding.SWE7),
+        *(Encoding.ARMSCII8, Encoding.DEC8, Encoding.HP8, Encoding.CP1252, Encoding.TIS620),
+        *(Encoding.BIG5, Encoding.CP932, Encoding.EUCJPMS, Encoding.EUCKR),
+        *(Encoding.GB2312, Encoding.GBK, Encoding.SJIS, Encoding.UJIS),
     }
 )
-"""The encodings of text in character sets that Java lacks."""
+"""The encodings of text of which several characters arrive as `UNKNOWN_CHARACTER`, which tells them from no other."""
+MISREAD_TEXTS: Final = LOSSY_TEXTS | {
+    *(Encoding.GEOSTD8, Encoding.KEYBCS2, Encoding.KOI8U, Encoding.SWE7),
+    *(Encoding.CP866, Encoding.CP1250, Encoding.CP1251, Encoding.CP1256, Encoding.CP1257),
+    *(Encoding.GREEK, Encoding.HEBREW, Encoding.GB18030),
+}
+"""The encodings of text in character sets that Java lacks, or whose characters it maps in another way."""
+UNKNOWN_CHARACTER: Final = "\ufffd"
+"""What Java decodes bytes to that it does not know."""
 
 
 def decimal_column(precision: int, scale: int) -> tuple[LakeType, Encoding]:

@@ -14,7 +14,15 @@ from sqlalchemy import Connection, text
 
 from replicator import failpoints
 from replicator.config import Config, KafkaLog
-from replicator.errors import ColumnsDiffer, ConnectError, NoSuchTable, RowsChanged, SourceError, UsageError
+from replicator.errors import (
+    ColumnsDiffer,
+    ConnectError,
+    NoSuchTable,
+    RowsChanged,
+    SourceError,
+    UnsupportedChange,
+    UsageError,
+)
 from replicator.lake.commit import Staged
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.clock import now_ms
@@ -140,10 +148,24 @@ class TableReader:
         elif state.fingerprint != table.fingerprint:
             raise _changed(self.request.table)
         columns = matched_columns(table, self.columns)
+        self._refuse_zero_dates(connection, table)
         plain = not connection.scalar(text("SELECT @@require_secure_transport"))
         self.on_rows(state.rows, max(table.rows, state.rows))
         with PartReader(self.config, self.staging, table, columns, may_be_plain=plain) as reader:
             return self._read_parts(connection, table, reader, state)
+
+    def _refuse_zero_dates(self, connection: Connection, table: SourceTable) -> None:
+        """Check that no key has a zero date: the lake would have it as 1970-01-01, which may be another row's.
+
+        Raises:
+            UnsupportedChange: a key has one.
+        """
+        if (query := table.zero_date_query(self.key)) is not None and first_row(connection, query):
+            raise UnsupportedChange(
+                f"a key of {table.table} has a zero date (such as 0000-00-00), which the lake cannot tell from "
+                "1970-01-01",
+                f"change these rows in the source, or exclude the table; then run: replicator heal {table.table}",
+            )
 
     def _read_parts(
         self, connection: Connection, table: SourceTable, reader: PartReader, state: StagingState

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext
+from replicator.batch.unclear_values import MISREAD
 from replicator.errors import (
     ColumnsDiffer,
     ConnectError,
@@ -115,7 +116,7 @@ class Rereads:
         recovers = recovers or self.repair.is_busy or (self.watch is not None and self.watch.is_behind)
         recovers = recovers or (self.definitions is not None and self.definitions.is_behind)
         recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
-        requested = self._active or self._waiting or self.rewinds.any_left
+        requested = self._active or self._waiting or self.rewinds.any_left or self._context.misread.any_left
         return bool(requested or self.new_tables.must_ask or recovers)
 
     def holds(self, table: TableId) -> bool:
@@ -230,6 +231,8 @@ class Rereads:
         self.rewinds.step()
         self._discover()
         self._heal(first)
+        for table, part in self._context.misread.take({*self._active, *self._waiting}).items():
+            self.request([table], MISREAD, narrowed={} if part is None else {table: part})
         self._start_some()
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):

@@ -135,8 +135,9 @@ def _float(t: Declared) -> str:
 
 
 def _text(t: Declared) -> str:
-    if t.charset in MISREAD_TEXTS:
-        return f"{t.charset} text"
+    charset = Encoding.CP1252 if t.charset == "latin1" else t.charset
+    if charset in MISREAD_TEXTS:
+        return f"{charset} text"
     return "binary text" if t.charset == "binary" else "string"
 
 

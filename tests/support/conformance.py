@@ -72,6 +72,15 @@ SECTIONS: Final = (
         (*ENCODINGS, "why"),
     ),
     Section(
+        "Character sets",
+        "Text with every character of a character set, and of those of one byte every byte, compared with the result "
+        "of `SELECT`. *Events*: rows that were inserted while the mirror ran. *Driver* and *Spark*: rows that were "
+        "read from the source. *Read again*: the connector does not know some of the characters, so the mirror reads "
+        "these rows again by itself, and then they are the same.",
+        "character set",
+        ("events", "driver", "Spark", "except"),
+    ),
+    Section(
         "Names",
         "Names of databases, tables and columns, with rows by snapshot and by binlog. *Same*: the table or column of "
         "the lake has the name of the source, and its rows are equal.",

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.batch.context import Tagging
+from replicator.batch.context import MisreadRows, Tagging
 from replicator.batch.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.partition_counts import PartitionCounts
 from replicator.config import SourceConfig
@@ -62,6 +62,7 @@ class SchedulerHarness:
             schemas=SchemaTracker(JsonFormat()),
             quarantine=Mock(),
             tagging=Tagging(),
+            misread=MisreadRows(),
             partition_counts=PartitionCounts(),
             writer=Mock(),
             driver_limits=DriverLimits(),

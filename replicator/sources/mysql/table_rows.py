@@ -213,6 +213,19 @@ class SourceTable:
             condition if self.narrowed is None else f"{condition} AND ({self.narrowed.condition(names[0])})"
         )
 
+    def zero_date_query(self, key: Sequence[str]) -> str | None:
+        """Return a query for a row with a zero date in a DATE or DATETIME column of `key`; None if it has none."""
+        kinds = ("date", "timestamp")
+        names = [
+            quoted(c.column.name)
+            for c in self.columns
+            if c.column.name in key and c.column.type.name in kinds
+        ]
+        if not names:
+            return None
+        where = " OR ".join(f"DATEDIFF({name}, '1970-01-01') IS NULL" for name in names)
+        return f"SELECT 1 FROM {self.name} WHERE {where} LIMIT 1"
+
     @property
     def first_query(self) -> str:
         """The query for the smallest key."""

@@ -1,0 +1,36 @@
+"""The rows that must be read again, as threads that apply batches note them."""
+
+from replicator.batch.context import MisreadRows
+from replicator.model.reread import KeySpan, Narrowed
+from replicator.model.table import TableId
+
+ONE, OTHER = TableId("shop", "one"), TableId("shop", "other")
+
+
+def part(*keys: int, column: str = "id") -> Narrowed:
+    return Narrowed.to(column, [KeySpan(key, key, 1) for key in keys])
+
+
+def test_parts_of_a_table_are_joined() -> None:
+    rows = MisreadRows()
+    rows.note(ONE, part(5))
+    rows.note(ONE, part(9, 6))
+    assert rows.take(()) == {ONE: part(5, 6, 9)}
+    assert not rows.any_left
+
+
+def test_all_of_a_table_stays_all_of_it() -> None:
+    for notes in ([None, part(1)], [part(1), None], [part(1), part(1, column="other")]):
+        rows = MisreadRows()
+        for note in notes:
+            rows.note(ONE, note)
+        assert rows.take(()) == {ONE: None}
+
+
+def test_rows_of_a_table_that_is_being_read_are_kept() -> None:
+    rows = MisreadRows()
+    rows.note(ONE, part(1))
+    rows.note(OTHER, part(2))
+    assert rows.take({ONE}) == {OTHER: part(2)}
+    assert rows.any_left
+    assert rows.take(()) == {ONE: part(1)}
