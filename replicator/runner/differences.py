@@ -93,7 +93,7 @@ class Differences:
         self._store(replace(known, differences=known.differences + 1, differed_ms=now, cause=found))
         self.is_unrecorded = True
         repairs = self._config.verify.on_difference == "repair"
-        heal = f"find the cause, then run: replicator heal {table}"
+        heal = f"run: replicator heal {table}"
         _LOG.error(
             "the mirror differs from the source",
             table=str(table),

@@ -239,8 +239,11 @@ class _Check:
     on_progress: OnProgress
 
     def run(
-        self, tables: Iterable[TableId], before: Mapping[TableId, LakeTable]
+        self, tables: Sequence[TableId], before: Mapping[TableId, LakeTable]
     ) -> dict[TableId, TableResult]:
+        if not tables:
+            # Nothing must reach the position.
+            return {}
         lake = LakePosition(self.config, self.wanted.wait_seconds, self._waits, self.wanted.poll_seconds)
         ends = lake.ends(self.fence.awaited, before)
         found, late = lake.settled(self.catalog, ends)
