@@ -138,7 +138,8 @@ class KafkaLog(Section):
     schemas: bool = False
     partitions: Annotated[int, Field(ge=1)] = 1
     transactions: bool = False
-    connect_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    # It may have a login.
+    connect_url: Annotated[str, Field(pattern=r"^https?://")] | None = Field(default=None, repr=False)
     archive: Location | None = None
     allow_lossy: tuple[str, ...] = ()
     options: dict[str, OptionValue] = {}

@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.errors import DecodeError
+from replicator.jvm.json_columns import LONG_TEXTS
 from replicator.model.document import Document
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE_DIGITS, Encoding
@@ -108,7 +109,7 @@ def decisive_events(
     row = StructType([StructField(c.written, StringType()) for c in columns])
     event = row if flattened else StructType([StructField(image, row) for image in _IMAGES])
     whole = StructType([StructField("payload", event)]) if with_schema else event
-    parsed = events.withColumn("e", F.from_json(F.col("value").cast("string"), whole))
+    parsed = events.withColumn("e", F.from_json(F.col("value").cast("string"), whole, LONG_TEXTS))
     path = F.col("e.payload" if with_schema else "e")
     images = [path] if flattened else [path.getField(image) for image in _IMAGES]
     texts = [image.getField(c.written) for image in images for c in columns]

@@ -35,6 +35,7 @@ from replicator.decode.row_images import (
 from replicator.decode.values import is_wide, parsed_type, quoted_numbers
 from replicator.decode.version_ranges import is_in_range
 from replicator.errors import DecodeError
+from replicator.jvm.json_columns import LONG_TEXTS
 from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import Column, TableSchema
@@ -51,7 +52,7 @@ def event_source(value: SparkColumn, *, flattened: bool = False) -> SparkColumn:
     """Return the source block of a JSON event, which may carry its schema; null if it has none."""
     block = metadata_fields() if flattened else [StructField("source", _SOURCE_BLOCK)]
     whole = StructType([*block, StructField("payload", StructType(block))])
-    event = F.from_json(value.cast("string"), whole)
+    event = F.from_json(value.cast("string"), whole, LONG_TEXTS)
     events = (event, event.getField("payload"))
     if flattened:
         return F.coalesce(*[F.when(e.getField("__op").isNotNull(), flat_source(e)) for e in events])
@@ -205,7 +206,7 @@ def _parsed_flat(writer_schema: WriterSchema) -> SparkColumn:
 def _from_json(fields: Sequence[StructField], writer_schema: WriterSchema) -> SparkColumn:
     event = StructType([*fields, StructField("_corrupt", StringType())])
     text = quoted_numbers(_payload(writer_schema.schema_prefix), writer_schema.columns)
-    return F.from_json(text, event, {"columnNameOfCorruptRecord": "_corrupt"})
+    return F.from_json(text, event, {"columnNameOfCorruptRecord": "_corrupt", **LONG_TEXTS})
 
 
 @lru_cache(CACHED_EXPRESSIONS)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import requests
+from requests.utils import get_auth_from_url
 from tenacity import (
     Retrying,
     retry_if_exception_message,
@@ -81,13 +82,15 @@ class _Rebalancing(Exception):  # noqa: N818 -- a state of the worker group, not
 class KafkaConnect:
     """The parts of Kafka Connect's REST API that are needed. All methods raise ConnectError.
 
-    `secrets` are texts that no message may contain.
+    `secrets` are texts that no message may contain. A login in `url` is sent, and is in no message either.
     """
 
     def __init__(self, url: str, secrets: Sequence[str] = (), *, patience: float = 60) -> None:
-        self._address = url.rstrip("/")
         # For messages, which must not contain a login.
-        self.url = without_login(self._address)
+        self.url = without_login(url).rstrip("/")
+        user, password = get_auth_from_url(url)
+        self._login = (user, password) if user or password else None
+        secrets = (*secrets, *filter(None, (password, quote(password, safe=""))))
         # The longest first, because one may contain another.
         self._secrets = sorted(secrets, key=len, reverse=True)
         self._patience = patience
@@ -285,7 +288,10 @@ class KafkaConnect:
 
     def _ask_once(self, method: str, path: str, body: object, missing_is_fine: bool, timeout: float) -> Any:
         try:
-            answer = requests.request(method, self._address + path, json=body, timeout=timeout)
+            # The body has passwords: another server, or the same one unencrypted, must not get them.
+            answer = requests.request(
+                method, self.url + path, json=body, timeout=timeout, auth=self._login, allow_redirects=False
+            )
         except requests.RequestException as error:
             # The request is not included in the error: it contains the password.
             raise ConnectError(
@@ -294,6 +300,11 @@ class KafkaConnect:
             ) from error
         if answer.status_code == 404 and missing_is_fine:
             return None
+        if answer.is_redirect:
+            raise ConnectError(
+                f"the server at {self.url} is not Kafka Connect: it redirects to {redirected_to(answer)}",
+                "set log.connect_url to the address of Kafka Connect itself",
+            )
         if answer.ok:
             with self._understood():
                 return answer.json() if answer.content else None
@@ -341,6 +352,11 @@ def without_login(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def redirected_to(answer: requests.Response) -> str:
+    """Return the address to which a server redirects, without a login and what follows its path."""
+    return without_login(answer.headers["Location"]).partition("?")[0]
 
 
 def cause(trace: str) -> str:

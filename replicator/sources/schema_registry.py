@@ -10,6 +10,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from replicator.config import KafkaLog
 from replicator.errors import ConfigError, DecodeError, LogUnavailable, RegistryRefused
 from replicator.model.document import Document, parse_json
+from replicator.sources.kafka_connect import redirected_to
 
 _TIMEOUT_S: Final = 10
 _ATTEMPTS: Final = 3
@@ -109,12 +110,20 @@ class Registry:
     def _ask(self, path: str) -> Any:
         """Send a request to the registry; return None if it does not know `path`."""
         try:
-            answer = self._retry(self._session.get, self.url + path, timeout=_TIMEOUT_S)
+            # Another server must not decide how events are read.
+            answer = self._retry(
+                self._session.get, self.url + path, timeout=_TIMEOUT_S, allow_redirects=False
+            )
         except requests.RequestException as error:
             raise LogUnavailable(
                 f"the schema registry at {self.url} cannot be reached",
                 "check that it is running and that log.registry_url is correct",
             ) from error
+        if answer.is_redirect:
+            raise RegistryRefused(
+                f"the server at {self.url} is not the schema registry: it redirects to {redirected_to(answer)}",
+                "set log.registry_url to the address of the registry itself",
+            )
         if answer.status_code == _UNKNOWN_SCHEMA:
             self._check_code(answer)
             return None

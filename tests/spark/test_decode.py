@@ -435,3 +435,15 @@ def test_bits_of_a_key_have_the_order_of_the_binlog_also_in_a_snapshot(spark: Sp
 
 def as_bytes(image: Row) -> Row:
     return Row(k=bytes(image.k), v=bytes(image.v))
+
+
+def test_decode_reads_a_text_of_25_mb(spark: SparkSession) -> None:
+    """A LONGTEXT; Spark's parser refuses more than 20,000,000 characters by default."""
+    schema = TableSchema((ID, Column("body", STRING), Column("sum", decimal(30, 4))), ("id",))
+    text = 'é"\\1.2,🦊'
+    body = text * (25_000_000 // len(text.encode()))
+    row = {"id": 1, "body": body, "sum": 12.34}
+    (found,) = decoded(spark, schema, change_event("c", Place(1, 0), "t", after=row))
+    assert found.bad is None
+    assert found.after["body"] == body
+    assert found.after["sum"] == Decimal("12.34")

@@ -16,6 +16,8 @@ class Connect:
     url: str = ""
     answers: dict[str, list[tuple[int, Any]]] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
+    logins: list[str | None] = field(default_factory=list)
+    """The `Authorization` of each request."""
 
     def reply(self, request: str, status: int, body: Any = None) -> None:
         self.answers.setdefault(request, []).append((status, body))
@@ -35,11 +37,14 @@ def serving() -> Iterator[Connect]:
             size = int(self.headers.get("Content-Length") or 0)
             key = f"{self.command} {self.path}"
             told.asked.append((key, json.loads(self.rfile.read(size) or "null")))
+            told.logins.append(self.headers.get("Authorization"))
             known = told.answers.get(key, [(404, {"message": "no such thing"})])
             status, body = known.pop(0) if len(known) > 1 else known[0]
             text = b"" if body is None else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
+            if 300 <= status < 400:
+                self.send_header("Location", body)
             self.end_headers()
             self.wfile.write(text)
 

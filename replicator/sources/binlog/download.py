@@ -6,6 +6,7 @@ The server decrypts encrypted files, and the user needs no privilege that the co
 Format: MySQL's manual, "COM_BINLOG_DUMP"; the events that are received are the bytes of the file.
 """
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ _QUICK_S: Final = 10
 _EOF: Final = 0xFE
 _EOF_BYTES: Final = 9
 _LACKS_PRIVILEGE: Final = (1142, 1227)
+_NAME: Final = re.compile(r"[^/\\\0]{1,240}\.\d{6,10}", re.ASCII)
+"""The name of a binary log file, as MySQL makes it: a name without a folder, and a number."""
+_SHOWN: Final = 100
 
 
 def download(
@@ -143,7 +147,17 @@ def _files(connection: Connection) -> dict[str, int]:
                 "the server writes no binlog", "run: replicator check, which explains how to enable it"
             )
         cursor.execute("SHOW BINARY LOGS")
-        return {str(row[0]): int(row[1]) for row in cursor.fetchall()}
+        return {_checked(str(row[0])): int(row[1]) for row in cursor.fetchall()}
+
+
+def _checked(name: str) -> str:
+    """Return the name of a file. Raises SourceError if it is not one in a folder: the server chooses it."""
+    if not _NAME.fullmatch(name):
+        raise SourceError(
+            f"the server lists a binary log file with the name {name[:_SHOWN]!r}, which is not that of one",
+            "check that source.url is the address of MySQL; copy the files, and give their names to the import",
+        )
+    return name
 
 
 def _copy(connection: Connection, name: str, stream: IO[bytes]) -> Iterator[int]:

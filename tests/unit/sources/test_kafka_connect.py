@@ -1,10 +1,12 @@
 """The client of Kafka Connect, with a small server with configured answers."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from replicator.config import KafkaLog
 from replicator.errors import ConnectError, ConnectRefused
 from replicator.sources.kafka_connect import (
     ConnectorState,
@@ -218,3 +220,37 @@ def test_source_partitions_are_those_with_offsets(connect: Connect) -> None:
 )  # fmt: skip
 def test_lost_binlogs_are_told_from_other_failures(reason: str, lost: bool) -> None:
     assert lost_binlog(reason) is lost
+
+
+def test_a_login_in_the_url_is_sent_and_never_shown(connect: Connect) -> None:
+    url = connect.url.replace("://", "://joe:s%40cret@")
+    worker = KafkaConnect(url)
+    connect.reply(FIND, 200, {"shop": known("shop")})
+    found = worker.find("shop")
+    assert found is not None
+    assert connect.logins == ["Basic " + b64encode(b"joe:s@cret").decode()]
+    shown = [worker.url, str(found), str(found.state.address)]
+    connect.reply(STATUS, 500, {"message": "no login s@cret or s%40cret"})
+    for client in (worker, KafkaConnect(url.replace(connect.url.rpartition(":")[2], "1"))):
+        with pytest.raises(ConnectError) as caught:
+            client.state("shop")
+        shown += [str(caught.value), str(caught.value.hint), repr(caught.value.__cause__)]
+    assert not [text for text in shown if "cret" in text or "joe" in text]
+    log = {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "shop", "connect_url": url}
+    assert "cret" not in repr(KafkaLog.model_validate(log))
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("call", ["find", "put"])
+def test_passwords_do_not_follow_a_redirect(connect: Connect, status: int, call: str) -> None:
+    with serving() as other:
+        target = other.url.replace("://", "://x:y@") + "/elsewhere?a=b"
+        connect.reply(FIND, status, target)
+        connect.reply("PUT /connectors/shop/config", status, target)
+        worker = KafkaConnect(connect.url.replace("://", "://joe:secret@"))
+        settings = {"connector.class": "a.B", "database.password": "secret"}
+        calls = {"find": lambda: worker.find("shop"), "put": lambda: worker.put("shop", settings)}
+        with pytest.raises(ConnectError, match=rf"redirects to {other.url}/elsewhere$") as caught:
+            calls[call]()
+        assert caught.value.hint == "set log.connect_url to the address of Kafka Connect itself"
+        assert other.asked == []

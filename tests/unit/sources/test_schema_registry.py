@@ -11,6 +11,7 @@ import pytest
 
 from replicator.errors import DecodeError, LogUnavailable, RegistryRefused
 from replicator.sources.schema_registry import Registry, writer_id
+from tests.support.kafka_connect import serving
 
 
 class FakeRegistry(HTTPServer):
@@ -39,6 +40,8 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted is not None and self.headers.get("Authorization") != wanted:
             code, document = 401, {}
         self.send_response(code)
+        if code == 302:
+            self.send_header("Location", str(document))
         self.end_headers()
         self.wfile.write(document if isinstance(document, bytes) else json.dumps(document).encode())
 
@@ -112,3 +115,11 @@ def test_registry_error_names_the_unavailable_server() -> None:
 )
 def test_writer_id_returns_the_schema_id_of_an_avro_record(data: bytes | None, wanted: int | None) -> None:
     assert writer_id(data) == wanted
+
+
+def test_registry_does_not_follow_a_redirect(server: FakeRegistry) -> None:
+    with serving() as other:
+        server.answers["/api/schemas/ids/7"] = (302, other.url + "/schemas/ids/7")
+        with pytest.raises(RegistryRefused, match=f"redirects to {other.url}/schemas/ids/7"):
+            Registry(server.url, ("me", "secret")).schema(7)
+        assert other.asked == []
