@@ -20,6 +20,7 @@ from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
 from replicator.lake.applied_deletes import AppliedDeletes
 from replicator.lake.exact_commit import begin
+from replicator.lake.properties import CREATED_KEY
 from replicator.lake.table_metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.model.identifiers import quoted
@@ -355,7 +356,7 @@ class Lake:
     ) -> LakeTable:
         """Create a table from Iceberg's JSON forms of its schema and partition spec.
 
-        Without a `location`, the catalog chooses it.
+        Without a `location`, the catalog chooses it. Where the table is, is recorded as its property `CREATED_KEY`.
         """
         with lake_errors(f"table {namespace}.{name} cannot be created"):
             schema = self.classes.schema_parser.fromJson(schema_json)
@@ -367,7 +368,10 @@ class Lake:
                 builder = builder.withLocation(location)
             for key, value in properties.items():
                 builder = builder.withProperty(key, value)
-            return LakeTable(namespace, name, builder.create(), self.classes)
+            created = builder.createTransaction()
+            created.updateProperties().set(CREATED_KEY, str(created.table().location())).commit()
+            created.commitTransaction()
+            return self._loaded(namespace, name)
 
     def location_of_new(self, namespace: str, name: str, schema_json: str) -> str:
         """Return the location that the catalog would choose for a new table. There must be none of this name."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from replicator.lake.properties import CREATED_KEY
+
 
 @dataclass(frozen=True, slots=True)
 class TableFolders:
@@ -50,6 +52,37 @@ def overlapping(location: str, others: Iterable[TableFolders]) -> str | None:
 def contains(folder: str, location: str) -> bool:
     """Return whether a location is a folder, or is inside it. The scheme of an address is ignored."""
     return _plain(location).startswith(_plain(folder))
+
+
+def outside(location: str, created: str | None, warehouse: str | None) -> str | None:
+    """Return why the files at a table's location may be those of others; None if they are the table's.
+
+    Anybody who may alter the table can give it any location. `created` is where the mirror created the table, None if
+    that is not recorded. The location must be there, or be a folder in the `warehouse`, if that is a folder.
+    """
+    if created is not None and _is_inside(location, created):
+        return None
+    if warehouse is None or "/" not in warehouse:
+        return "it is not where the table was created"
+    if _is_inside(location, warehouse) and not _is_inside(warehouse, location):
+        return None
+    return f"it is not in the warehouse, {warehouse}, nor where the table was created"
+
+
+def owned_hint(table: str, location: str) -> str:
+    """Return the next step if a location that is outside is the table's nevertheless."""
+    return (
+        "if no other files are there, run in Spark: "
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('{CREATED_KEY}'='{location}')"
+    )
+
+
+def _is_inside(location: str, folder: str) -> bool:
+    """Return whether a location is a folder on the same disks or store, or in it, also if links are followed."""
+    own, other = local_path(location), local_path(folder)
+    if own is None or other is None:
+        return own is other and ".." not in location.split("/") and contains(folder, location)
+    return own.resolve().is_relative_to(other.resolve())
 
 
 def local_path(location: str) -> Path | None:

@@ -1,6 +1,9 @@
-"""Names of the properties of the `_ops` namespace. Persisted: they must not change."""
+"""Names of properties of lake tables and of the `_ops` namespace. Persisted: they must not change."""
 
 from typing import Final
+
+CREATED_KEY: Final = "replicator.created-in"
+"""Property of a table: the location at which the mirror created it. Tables of earlier versions lack it."""
 
 PAUSED_KEY: Final = "replicator.paused."
 """Prefix of the properties that contain why a table is paused, by source table."""

@@ -14,7 +14,8 @@ from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.equality_rewrite import drop_unused_equality_deletes
-from replicator.lake.folders import TableFolders, sharing
+from replicator.lake.folders import TableFolders, outside, owned_hint, sharing
+from replicator.lake.properties import CREATED_KEY
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
 from replicator.maintenance.reports import StepReport
@@ -88,6 +89,7 @@ class Maintenance:
         deadline: the time of `time.monotonic()` after which no further rewrite is started.
         slice_bytes: how much a step rewrites at most, in bytes.
         folders: the folders of all tables of the catalog; without them no orphan file is deleted.
+        warehouse: the folder of the lake, as configured; see `outside`.
     """
 
     lake: Lake
@@ -96,6 +98,7 @@ class Maintenance:
     deadline: float = float("inf")
     slice_bytes: int = _UNLIMITED
     folders: Sequence[TableFolders] | None = None
+    warehouse: str | None = None
 
     def run(self, step: Step) -> StepReport:
         """Carry out one step.
@@ -307,6 +310,12 @@ class Maintenance:
         other = sharing(str(self.table.java.uuid()), location, self.folders)
         if other is not None:
             return StepReport(Step.ORPHANS, 0, skipped=f"{other} has files in the same folder, {location}")
+        problem = outside(location, self.table.property(CREATED_KEY), self.warehouse)
+        if problem is not None:
+            step = owned_hint(f"{self.table.namespace}.{self.table.name}", location)
+            return StepReport(
+                Step.ORPHANS, 0, skipped=f"the table's location is {location}: {problem}; {step}"
+            )
         action = self._actions().deleteOrphanFiles(self.table.java)
         action = action.olderThan(now_ms() - int(self.settings.orphan_age * 1000))
         # The table's own access to its files, if that can list a folder; Hadoop's needs settings of its own.

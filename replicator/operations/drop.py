@@ -18,8 +18,8 @@ from replicator import failpoints
 from replicator.config import ArchiveLog, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.folder_reader import read_folders, table_folders
-from replicator.lake.folders import TableFolders, contains, local_path, overlapping
-from replicator.lake.properties import LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
+from replicator.lake.folders import TableFolders, contains, local_path, outside, overlapping, owned_hint
+from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
 from replicator.lake.purge import Purge, open_purge, purge_errors
 from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.quarantine_reader import count_quarantined
@@ -49,6 +49,7 @@ class LakeTableToDrop:
     Attributes:
         name: its name, with the namespace.
         location: the folder of its files.
+        created: where it was created, as recorded.
         elsewhere: further folders that its properties name, outside of `location`; they are never deleted.
         metadata: the address of its metadata, which changes with every commit.
         rows, files, bytes: totals of the current snapshot: rows include those that are marked as deleted.
@@ -56,6 +57,7 @@ class LakeTableToDrop:
 
     name: str
     location: str
+    created: str | None
     elsewhere: tuple[str, ...]
     metadata: str
     rows: int
@@ -288,6 +290,7 @@ def _entry(table: Table) -> LakeTableToDrop:
     return LakeTableToDrop(
         name=".".join(table.name()),
         location=table.location(),
+        created=table.properties.get(CREATED_KEY),
         elsewhere=tuple(path for path in folders if not contains(table.location(), path)),
         metadata=table.metadata_location,
         rows=total(snapshot, "total-records"),
@@ -315,6 +318,7 @@ def _check_folders(config: Config, plan: DropPlan) -> None:
         if table.name not in names
     ]
     kept = [s for path in _kept(config) for s in _spellings(path)]
+    by_folder = {table.location: table for table in plan.tables}
     for folder in plan.folders:
         problem = deletion_problem(folder, _spellings(folder), others, kept)
         path = local_path(folder)
@@ -325,6 +329,14 @@ def _check_folders(config: Config, plan: DropPlan) -> None:
                 f"the files of {plan.source} cannot be deleted: {problem}",
                 "drop the table without --purge, which leaves all files; if another table has the same folder, "
                 "`replicator maintain` deletes them later as orphan files of that table",
+            )
+        own = by_folder.get(folder)
+        reason = outside(folder, None if own is None else own.created, config.lake.warehouse)
+        if reason is not None:
+            raise UsageError(
+                f"the files of {plan.source} cannot be deleted: the folder is {folder}: {reason}",
+                "drop the table without --purge, which leaves all files; "
+                + ("then delete the folder by hand" if own is None else owned_hint(own.name, folder)),
             )
 
 

@@ -150,7 +150,7 @@ def maintain_tables(
     folders, reports = _known_folders(config), []
     for number, target in enumerate(targets):
         on_progress(str(target), number, len(targets))
-        work = TableWork(lake, target, settings_of(config, target), folders)
+        work = TableWork(lake, target, settings_of(config, target), folders, warehouse=config.lake.warehouse)
 
         def on_step(step: Step, table: Target = target, done: int = number) -> None:
             on_progress(f"{table}: {step}", done, len(targets))
@@ -177,6 +177,7 @@ class TableWork:
 
     Args:
         folders: the folders of all tables of the catalog, or why they are unknown; then orphan files stay.
+        warehouse: see `Maintenance`.
         load: loads the table's current state; None if it does not exist.
 
     Attributes:
@@ -190,10 +191,12 @@ class TableWork:
         settings: MaintenanceConfig,
         folders: Sequence[TableFolders] | LakeUnavailable,
         load: Load | None = None,
+        warehouse: str | None = None,
     ) -> None:
         self._lake = lake
         self._target = target
         self._settings = settings
+        self._warehouse = warehouse
         self._folders = None if isinstance(folders, LakeUnavailable) else folders
         self._unknown = folders.message if isinstance(folders, LakeUnavailable) else None
         self._load: Load = load or (lambda: lake.load(target.namespace, target.name))
@@ -250,7 +253,13 @@ class TableWork:
         def attempt() -> StepReport:
             if self._table is None:
                 raise LakeUnavailable(_REMOVED)
-            work = Maintenance(self._lake, self._table, self._settings, folders=self._folders)
+            work = Maintenance(
+                self._lake,
+                self._table,
+                self._settings,
+                folders=self._folders,
+                warehouse=self._warehouse,
+            )
             return work.run(step)
 
         return without_conflicts(attempt, self._reload)

@@ -8,15 +8,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyiceberg.table import Table
 
 from replicator.config import Config
-from replicator.errors import LakeUnavailable
+from replicator.errors import LakeUnavailable, UsageError
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.folder_reader import read_folders
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.table_reader import Target
+from replicator.operations.drop import plan_drop
 from replicator.operations.maintain import TableReport, TableWork, maintain, maintain_tables
 from replicator.operations.status.mirror_status import TableMaintenance
 from replicator.operations.status.read import read_status
@@ -216,6 +218,38 @@ def test_maintain_keeps_old_files_when_another_table_has_the_same_folder(lake: L
     ]
     assert file.exists()
     assert all(report.problems == {} for report in reports.values())
+
+
+@pytest.mark.fault(
+    "A lake table is given the folder of other files (`SET LOCATION`)",
+    area="Other writers",
+    on="a local lake",
+    outcome="`maintain` and `drop --purge` delete none of them, and say why",
+)
+def test_files_of_others_stay_when_a_table_is_given_their_folder(lake: LakeHarness, tmp_path: Path) -> None:
+    config = disabled(lake)
+    write_commits(lake, config, 1)
+    home = tmp_path / "home" / "alice"
+    thesis = home / "data" / "thesis.tex"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("mine")
+    os.utime(thesis, (time.time() - 40 * DAY,) * 2)
+    found = loaded(Lake(lake.session(config)))
+    created = str(found.java.location())
+    assert found.property("replicator.created-in") == created
+    found.java.updateLocation().setLocation(f"file:{home}").commit()
+    report = maintained(lake, config, MIRROR)["shop.orders"]
+    skipped = step(report, Step.ORPHANS).skipped
+    assert skipped.startswith(f"the table's location is file:{home}: it is not in the warehouse")
+    assert "ALTER TABLE shop.orders SET TBLPROPERTIES ('replicator.created-in'=" in skipped
+    with pytest.raises(UsageError, match=f"the folder is file:{home}"):
+        plan_drop(config, "shop.orders", purge=True)
+    assert thesis.read_text() == "mine"
+
+    loaded(Lake(lake.session(config))).java.updateLocation().setLocation(created).commit()
+    old = orphan(table(lake), "old.parquet", 4)
+    assert step(maintained(lake, config, MIRROR)["shop.orders"], Step.ORPHANS).rewritten == 1
+    assert not old.exists()
 
 
 def test_rewrite_manifests_joins_them_when_there_are_more_than_a_hundred(lake: LakeHarness) -> None:

@@ -16,7 +16,8 @@ from replicator import failpoints
 from replicator.config import CATALOG_NAME, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.folders import TableFolders
-from replicator.lake.properties import PAUSED_KEY, PURGING_KEY, RETRYING_KEY
+from replicator.lake.properties import CREATED_KEY, PAUSED_KEY, PURGING_KEY, RETRYING_KEY
+from replicator.lake.purge_records import purge_record
 from replicator.lake.reader import open_catalog, sqlalchemy_uri
 from replicator.locks import FileLock
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
@@ -311,6 +312,51 @@ def test_purge_leaves_folders_outside_of_the_location(
     report = run(config, "shop.split")
     assert report.left == (elsewhere,)
     assert len(files(tmp_path / "elsewhere")) == 2
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder of another person, outside of the warehouse."""
+    folder = tmp_path / "home" / "alice"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("mine")
+    return folder
+
+
+@pytest.mark.parametrize("location", ["file://{home}", "file://{warehouse}/shop/../../home/alice", "{link}"])
+def test_purge_is_refused_where_a_table_was_not_created(
+    config: Config, lake: SqlCatalog, home: Path, location: str
+) -> None:
+    """`SET LOCATION` may name any folder."""
+    link = Path(config.lake.warehouse or "") / "link"
+    link.symlink_to(home, target_is_directory=True)
+    folder = location.format(home=home, warehouse=config.lake.warehouse, link=link)
+    write(lake, "shop", "moved", location=folder, **{CREATED_KEY: f"{config.lake.warehouse}/shop/moved"})
+    assert "the files of shop.moved cannot be deleted" in refused(config, "shop.moved")
+    assert (home / "thesis.tex").read_text() == "mine"
+
+
+def test_purge_deletes_where_a_table_was_created(config: Config, lake: SqlCatalog, home: Path) -> None:
+    folder = f"file://{home}/moved"
+    write(lake, "shop", "moved", location=folder)
+    with pytest.raises(UsageError, match="nor where the table was created") as raised:
+        plan_drop(config, "shop.moved", purge=True)
+    hint = f"ALTER TABLE shop.moved SET TBLPROPERTIES ('{CREATED_KEY}'='{folder}')"
+    assert (raised.value.hint or "").endswith(hint)
+    with lake.load_table("shop.moved").transaction() as change:
+        change.set_properties(**{CREATED_KEY: folder})
+    assert run(config, "shop.moved").purged == (folder,)
+    assert [path.name for path in home.iterdir()] == ["thesis.tex"]
+
+
+def test_purge_is_refused_when_a_record_names_a_folder_of_others(
+    config: Config, lake: SqlCatalog, home: Path
+) -> None:
+    lake.update_namespace_properties(
+        "shop_ops", updates=dict([purge_record("shop.orders", f"file://{home}")])
+    )
+    assert f"the folder is file://{home}" in refused(config)
+    assert (home / "thesis.tex").read_text() == "mine"
 
 
 def test_purge_is_refused_when_the_folders_of_other_tables_are_unknown(

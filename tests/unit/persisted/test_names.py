@@ -59,6 +59,7 @@ def test_property_names_are_unchanged() -> None:
         found |= names - set(calls(tree, "get_logger"))
     assert found - {"replicator.toml", "replicator.archive.v1", "replicator.operations.check.librdkafka"} == {
         "replicator.commit",
+        "replicator.created-in",
         "replicator.maintained",
         "replicator.maintenance",
         "replicator.marker",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from replicator.lake.properties import LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
@@ -60,6 +60,7 @@ FULL = {
     SCHEMA_KEY: STATE_TEXT,
     SOURCE_KEY: "shop.orders",
     MIRROR_KEY: "shop",
+    CREATED_KEY: "file:/lake/shop/orders",
     RULES_KEY: '{"email": "hash 0a1b2c3d"}',
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
