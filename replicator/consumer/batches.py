@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from replicator.consumer.cursor import Cursor
 from replicator.errors import CursorExpired
-from replicator.schema.steps import STEPS_KEY
+from replicator.schema.steps import STEPS_KEY, SchemaSteps
 
 _TOLD: Final = {"at", "unlogged", "known_from"}
 """Parts of a step whose outcome a re-read adds to the changes."""
@@ -105,6 +105,8 @@ def steps_after(table: Table, since: int) -> tuple[Mapping[str, Any], ...]:
     text = table.properties.get(STEPS_KEY)
     if text is None:
         return ()
+    # As whole steps first: the catalog may say anything.
+    SchemaSteps.from_json(text)
     recorded = json.loads(text)
     if recorded.get("forgotten", since) > since:
         raise CursorExpired(

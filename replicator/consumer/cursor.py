@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from replicator.errors import UsageError
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.recorded import checked, reading, record_in, recorded
 
 CURSOR_VERSION: Final = 1
 
@@ -53,6 +54,7 @@ class Point:
         }
 
     @classmethod
+    @recorded("a cursor")
     def from_json(cls, value: Mapping[str, Any]) -> "Point":
         return cls(
             None if value["snapshot_id"] is None else int(value["snapshot_id"]),
@@ -133,23 +135,26 @@ class Cursor:
             UsageError: the text is not a cursor, or a newer version wrote it.
         """
         try:
-            value = json.loads(text)
+            value = record_in(text)
             if value["version"] != CURSOR_VERSION:
                 raise UsageError(
                     f"the cursor has version {value['version']!r}, this version reads {CURSOR_VERSION}",
                     "use the version of replicator that wrote it",
                 )
-            return cls(
-                value["table"],
-                value["changelog"],
-                Point.from_json(value["at"]),
-                _within_from_json(value["within"]),
-                None if value["scan"] is None else Point.from_json(value["scan"]),
-                _within_from_json(value["image"]),
-                value["schema_id"],
-                value["steps_at"],
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            with reading("a cursor"):
+                return checked(
+                    cls(
+                        value["table"],
+                        value["changelog"],
+                        Point.from_json(value["at"]),
+                        _within_from_json(value["within"]),
+                        None if value["scan"] is None else Point.from_json(value["scan"]),
+                        _within_from_json(value["image"]),
+                        value["schema_id"],
+                        value["steps_at"],
+                    )
+                )
+        except (ValueError, KeyError) as error:
             raise UsageError(
                 "this is not a cursor of a consumer",
                 "give a file that `replicator consume TABLE --cursor CURSOR` wrote",

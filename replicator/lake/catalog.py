@@ -24,6 +24,7 @@ from replicator.lake.properties import CREATED_KEY
 from replicator.lake.table_metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.model.identifiers import quoted
+from replicator.model.recorded import names_in
 from replicator.model.truncate import Truncate
 from replicator.model.types import VECTOR, LakeType
 from replicator.schema.changes import (
@@ -170,7 +171,7 @@ class LakeTable:
     def unfilled(self) -> tuple[str, ...]:
         """Return added columns that are null in earlier rows, because no event has their values."""
         text = self.java.properties().get(UNFILLED_KEY)
-        return () if text is None else tuple(json.loads(text))
+        return () if text is None else names_in(text)
 
     def kept_rows(self) -> tuple[KeepRows, ...]:
         """Return the statements from before which the mirror has rows that the source may not have."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from replicator.lake.properties import PURGING_KEY
+from replicator.model.recorded import reading, texts_in
 
 _HASH_LENGTH: Final = 16
 
@@ -18,10 +19,11 @@ def purge_record(source: str, folder: str) -> tuple[str, str]:
 
 
 def recorded_purges(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return source table → folders that an interrupted drop has recorded."""
+    """Return source table → folders that an interrupted drop has recorded. Raises ValueError if a record is none."""
     found: dict[str, tuple[str, ...]] = {}
     for key, text in sorted(properties.items()):
         if key.startswith(PURGING_KEY):
-            record = json.loads(text)
-            found[record["table"]] = (*found.get(record["table"], ()), record["folder"])
+            with reading("the record of a dropped table"):
+                record = texts_in(text)
+                found[record["table"]] = (*found.get(record["table"], ()), record["folder"])
     return found

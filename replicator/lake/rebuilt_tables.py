@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from replicator.lake.catalog import LakeTable, lake_errors
 from replicator.lake.exact_commit import begin
+from replicator.model.recorded import record_in, recorded
 
 REBUILT_KEY: Final = "replicator.rebuilt"
 """Table property of a rebuilt table in a namespace of its own: a `Provenance`."""
@@ -55,13 +56,14 @@ class Provenance:
         return mine == (other.source, other.changelog, other.as_of, other.position)
 
     @classmethod
+    @recorded("the provenance of a rebuilt table")
     def from_json(cls, text: str) -> "Provenance":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: a newer version of the engine wrote it.
         """
-        value = json.loads(text)
+        value = record_in(text)
         if value.pop("version") != _VERSION:
             raise ValueError(f"the provenance of a rebuilt table has another version than {_VERSION}")
         return cls(**value)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replicator.maintenance.plan import MergedFiles, Step
+from replicator.model.recorded import checked, reading, record_in
 
 STEP_KEY: Final = "replicator.maintenance"
 """Key of the step in the summary of a snapshot that maintenance made."""
@@ -46,6 +47,9 @@ def step_runs(
 
     `snapshots` are the time and the summary of each snapshot, `recorded` is the property `MAINTAINED_KEY`. Steps that
     only another version of the engine knows are ignored.
+
+    Raises:
+        ValueError: the property is malformed.
     """
     runs = _from_json(recorded)
     for ms, summary in snapshots:
@@ -76,14 +80,15 @@ def _ms(run: StepRun) -> int:
 
 
 def _from_json(text: str | None) -> dict[Step, StepRun]:
-    value = {} if text is None else json.loads(text)
-    if value.get("version") != _VERSION:
-        return {}
-    return {
-        step: StepRun(run["ms"], run["data_files"], run["delete_files"])
-        for name, run in value["steps"].items()
-        if (step := _step(name)) is not None
-    }
+    with reading("the record of maintenance"):
+        value = {} if text is None else record_in(text)
+        if value.get("version") != _VERSION:
+            return {}
+        return {
+            step: checked(StepRun(run["ms"], run["data_files"], run["delete_files"]))
+            for name, run in value["steps"].items()
+            if (step := _step(name)) is not None
+        }
 
 
 def _step(name: str | None) -> Step | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
+from replicator.model.recorded import reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class ConnectorOffset:
         Raises:
             ValueError: it is not an offset of Debezium's MySQL connector.
         """
-        try:
+        with reading("not an offset of a MySQL connector: it"):
             gtids, snapshot, seconds = offset.get("gtids"), offset.get("snapshot"), offset.get("ts_sec")
             binlog_number(str(offset["file"]))
             return cls(
@@ -87,8 +88,6 @@ class ConnectorOffset:
                 in_snapshot=str(snapshot).lower() not in ("none", "false"),
                 ts_sec=None if seconds is None else int(seconds),
             )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not an offset of a MySQL connector: {error}") from error
 
     def __str__(self) -> str:
         return f"{self.file}:{self.pos}"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from replicator.model.clock import now_ms
 from replicator.model.position import SourcePosition
+from replicator.model.recorded import Count, Long, record_in, recorded
 from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
@@ -77,8 +78,8 @@ class HighWater:
     ts_ms: int
     tx_order: int | None = None
     event_count: int = 1
-    first_hashes: tuple[int, ...] = ()
-    last_hashes: tuple[int, ...] = ()
+    first_hashes: tuple[Long, ...] = ()
+    last_hashes: tuple[Long, ...] = ()
     rows_ascending: bool = True
     replayed_count: int | None = None
     assumed_plain: bool = False
@@ -102,6 +103,7 @@ class HighWater:
         }
 
     @classmethod
+    @recorded("a commit marker")
     def from_json(cls, value: dict[str, Any]) -> "HighWater":
         return cls(
             SourcePosition.from_json(value["position"]),
@@ -131,7 +133,7 @@ class PartitionProgress:
         high_water: see `HighWater`; None if the table contains only snapshot rows of the partition.
     """
 
-    next_offset: int
+    next_offset: Count
     high_water: HighWater | None = None
 
 
@@ -158,8 +160,8 @@ class CommitMarker:
     """
 
     mirror: str
-    sequence: int
-    batch: int
+    sequence: Count
+    batch: Count
     progress: Mapping[str, Mapping[int, PartitionProgress]] = field(default_factory=dict)
     position: SourcePosition | None = None
     watermark_ms: int | None = None
@@ -274,13 +276,14 @@ class CommitMarker:
         )
 
     @classmethod
+    @recorded("a commit marker")
     def from_json(cls, text: str) -> "CommitMarker":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: the text is not a marker, or has an unsupported version.
         """
-        value = json.loads(text)
+        value = record_in(text)
         if value.get("version") != MARKER_VERSION:
             raise ValueError(
                 f"commit marker has version {value.get('version')!r}, this engine reads {MARKER_VERSION}"

@@ -11,6 +11,7 @@ BLOCK = 1_000_000
 """The members of a replication group share one origin, and each reserves this many numbers for itself at a time
 (``group_replication_gtid_assignment_block_size``). Source: MySQL's reference manual, "GTIDs and Group Replication"."""
 
+_MOST_DIGITS = 19
 _INTERVAL = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -33,7 +34,8 @@ class Transaction:
     def parse(cls, gtid: str | None) -> "Transaction | None":
         """Return the parts of a GTID; None if there is none, or it is not a GTID."""
         origin, _, number = (gtid or "").rpartition(":")
-        return cls(origin, int(number)) if origin and number.isascii() and number.isdigit() else None
+        is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+        return cls(origin, int(number)) if origin and is_number else None
 
 
 @dataclass(frozen=True, slots=True)

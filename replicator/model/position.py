@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final
 
+from replicator.model.recorded import Count, recorded
+
 FILE_SHIFT: Final = 40
 """Bits of a position key for the offset in the file: 1 TiB, more than MySQL writes. The file number has the others."""
 
@@ -60,9 +62,9 @@ class SourcePosition:
     """
 
     file: str
-    pos: int
-    row: int = 0
-    server_id: int = 0
+    pos: Count
+    row: Count = 0
+    server_id: Count = 0
     gtid: str | None = None
 
     @property
@@ -94,8 +96,11 @@ class SourcePosition:
         }
 
     @classmethod
+    @recorded("a position")
     def from_json(cls, value: dict[str, Any]) -> "SourcePosition":
-        return cls(value["file"], value["pos"], value["row"], value["server_id"], value["gtid"])
+        found = cls(value["file"], value["pos"], value["row"], value["server_id"], value["gtid"])
+        _ = found.order  # a file name without a number must fail here and not later
+        return found
 
 
 @dataclass(frozen=True, slots=True, order=True)

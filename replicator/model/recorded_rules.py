@@ -7,6 +7,7 @@ from typing import Final
 from replicator.errors import UnfitColumns
 from replicator.model.column_history import ColumnHistory
 from replicator.model.column_rules import EXCLUDED, NO_HISTORIES, ColumnRules, strictness, unexplained
+from replicator.model.recorded import texts_in
 from replicator.model.table import TableSchema
 
 RULES_KEY: Final = "replicator.column-rules"
@@ -25,7 +26,7 @@ def rules_to_json(rules: Mapping[str, str]) -> str:
 
 def rules_from_json(text: str | None) -> dict[str, str]:
     """Read what `rules_to_json` wrote; None means no rules."""
-    return {} if text is None else {str(k): str(v) for k, v in json.loads(text).items()}
+    return {} if text is None else texts_in(text)
 
 
 def check_unchanged(

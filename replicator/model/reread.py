@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from replicator.model.clock import now_ms
 from replicator.model.property_json import fitted_json
+from replicator.model.recorded import record_in, recorded
 from replicator.model.table import TableId
 
 REREAD_KEY: Final = "replicator.reread."
@@ -26,6 +27,8 @@ _PREFIX: Final = 8
 """Number of bytes of a BINARY key that count in a span."""
 _LEAST, _MOST, _MOST_UNSIGNED = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 """Ends of spans beyond which no integer key is."""
+_WIDEST: Final = 255
+"""Maximum width of a BINARY column."""
 _TEXT: Final = 190
 """Maximum length of a text in a request."""
 
@@ -199,13 +202,14 @@ class Request:
         return fitted_json(self.values(), ("reason", "problem"), most=_TEXT)
 
     @classmethod
+    @recorded("the request to read a table again")
     def from_json(cls, text: str) -> "Request":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: the text is not a request of this version.
         """
-        value = json.loads(text)
+        value = record_in(text)
         if value.get("version") != 1:
             raise ValueError(f"request to read a table again: unknown version {value.get('version')!r}")
         return cls(
@@ -228,7 +232,13 @@ class Request:
 def _narrowed(value: Mapping[str, Any] | None) -> Narrowed | None:
     if value is None:
         return None
-    return Narrowed(value["column"], tuple(KeySpan(*span) for span in value["spans"]), value.get("width"))
+    found = Narrowed(value["column"], tuple(KeySpan(*span) for span in value["spans"]), value.get("width"))
+    least = _LEAST if found.width is None else 0
+    known = all(least <= span.low <= span.high <= _MOST_UNSIGNED for span in found.spans)
+    widths = range(1, _WIDEST + 1)
+    if not known or not found.spans or (found.width is not None and found.width not in widths):
+        raise ValueError("request to read a table again: invalid spans of keys")
+    return found
 
 
 def new_request(
@@ -302,13 +312,14 @@ class StagingState:
         return json.dumps(value)
 
     @classmethod
+    @recorded("the state of a staging table")
     def from_json(cls, text: str) -> "StagingState":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: the text is not a state of this version.
         """
-        value = json.loads(text)
+        value = record_in(text)
         if value.get("version") != 1:
             raise ValueError(f"staging table: unknown version {value.get('version')!r}")
         return cls(

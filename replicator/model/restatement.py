@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import Final
 
+from replicator.model.recorded import record_in, recorded
+
 RESTATED_KEY: Final = "replicator.restated"
 """Table property of a changelog and its mirror: the newest `Restatement` that the table contains."""
 RECREATED_TOPIC: Final = "topic"
@@ -55,13 +57,14 @@ class Restatement:
         )
 
     @classmethod
+    @recorded("the record of a re-read in a table")
     def from_json(cls, text: str) -> "Restatement":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: a newer version of the engine wrote it.
         """
-        value = json.loads(text)
+        value = record_in(text)
         if value.pop("version") != _VERSION:
             raise ValueError(f"the property {RESTATED_KEY} has another version than {_VERSION}")
         return cls(**value)

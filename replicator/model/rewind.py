@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from replicator.model.recorded import record_in, recorded
 from replicator.model.table import TableId
 
 REWIND_KEY: Final = "replicator.rewind."
@@ -84,13 +85,14 @@ class Rewind:
         return json.dumps(self.values())
 
     @classmethod
+    @recorded("the record of a rewind")
     def from_json(cls, text: str) -> "Rewind":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: the text is not a rewind of this version.
         """
-        value = json.loads(text)
+        value = record_in(text)
         if value.get("version") != 1:
             raise ValueError(f"rewind: unknown version {value.get('version')!r}")
         return cls(

@@ -6,9 +6,12 @@ then, or if a replica wrote transactions in another order than their origin. The
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from replicator.model.gtid import Transaction
+from replicator.model.recorded import Long, recorded
 
 WINDOW: Final = 1024
 """How many of an origin's last numbers are remembered one by one; lower ones count as seen.
@@ -34,9 +37,9 @@ class SeenNumbers:
         recent: a bit for each of the last `WINDOW` numbers; bit n is set if ``last - n`` was seen.
     """
 
-    first: int
-    last: int
-    recent: int
+    first: Long
+    last: Long
+    recent: Annotated[int, Field(ge=0, lt=1 << WINDOW)]
 
     @classmethod
     def starting_with(cls, numbers: Collection[int]) -> "SeenNumbers":
@@ -119,6 +122,7 @@ class SeenTransactions:
         return {"origins": origins, "interrupted": [str(t) for t in self.interrupted]}
 
     @classmethod
+    @recorded("a commit marker")
     def from_json(cls, value: dict[str, Any]) -> "SeenTransactions":
         origins = (
             (v["origin"], SeenNumbers(v["first"], v["last"], int(v["recent"], 16))) for v in value["origins"]

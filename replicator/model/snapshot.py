@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replicator.model.position import SourcePosition
+from replicator.model.recorded import recorded
 from replicator.model.truncate import Truncate
 
 
@@ -72,6 +73,7 @@ class SnapshotRead:
         }
 
     @classmethod
+    @recorded("a commit marker")
     def from_json(cls, value: dict[str, Any]) -> "SnapshotRead":
         return cls(
             SourcePosition.from_json(value["position"]),

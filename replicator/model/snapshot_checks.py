@@ -10,6 +10,7 @@ from typing import Final
 
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import SourcePosition
+from replicator.model.recorded import checked, reading, record_in
 from replicator.model.table import TableId
 
 KNOWN_KEY: Final = "replicator.snapshots-known"
@@ -80,9 +81,14 @@ def _to_json(table: TableId, awaited: Awaited) -> str:
 
 
 def checks_in(properties: Mapping[str, str]) -> SnapshotChecks | None:
-    """Return what the properties of the `_ops` namespace say; None if they say nothing."""
+    """Return what the properties of the `_ops` namespace say; None if they say nothing.
+
+    Raises:
+        ValueError: another version of the engine wrote them.
+    """
     if KNOWN_KEY not in properties:
         return None
-    found = [json.loads(value) for key, value in properties.items() if key.startswith(AWAITED_KEY)]
-    awaited = {TableId(v["database"], v["name"]): Awaited(v["since_ms"], v["before_ms"]) for v in found}
-    return SnapshotChecks(int(properties[KNOWN_KEY]), awaited)
+    with reading("the record of snapshots"):
+        found = [record_in(value) for key, value in properties.items() if key.startswith(AWAITED_KEY)]
+        awaited = {TableId(v["database"], v["name"]): Awaited(v["since_ms"], v["before_ms"]) for v in found}
+        return checked(SnapshotChecks(int(properties[KNOWN_KEY]), awaited))

@@ -15,6 +15,7 @@ from typing import Any, Final
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import FILE_SHIFT, binlog_number
+from replicator.model.recorded import record_in, recorded
 
 TAG_KEY: Final = "replicator.tag."
 """Prefix of the properties of the `_ops` namespace that each describe a tag; the rest is the tag's name."""
@@ -149,13 +150,14 @@ class TagRecord:
         )
 
     @classmethod
+    @recorded("the record of a tag")
     def from_json(cls, name: str, text: str) -> "TagRecord":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: a newer version of the engine wrote it.
         """
-        value: dict[str, Any] = json.loads(text)
+        value: dict[str, Any] = record_in(text)
         if value.get("version") != _VERSION:
             raise ValueError(f"tag {name} has version {value.get('version')!r}, this engine reads {_VERSION}")
         point = value["point"]
@@ -165,13 +167,17 @@ class TagRecord:
             requested_ms=value["requested_ms"],
             scheduled=value["scheduled"],
             skip_paused=value["skip_paused"],
-            point=None
-            if point is None
-            else TagPoint(point["file"], point["pos"], point["gtids"], point["read_ms"]),
+            point=None if point is None else _point(point),
             completed_ms=value["completed_ms"],
             left_out=tuple(value["left_out"]),
             reason=value["reason"],
         )
+
+
+def _point(value: Mapping[str, Any]) -> TagPoint:
+    found = TagPoint(value["file"], value["pos"], value["gtids"], value["read_ms"])
+    _ = found.position_key, found.end  # what is no position must fail here and not later
+    return found
 
 
 def recorded_tags(properties: Mapping[str, str]) -> list[TagRecord]:

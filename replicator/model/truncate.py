@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.recorded import Count, Long, recorded
 
 RESET_MS: Final = 3_600_000
 """If a change lies before a truncate in the binlog, but is this much later (ms), the binlog was reset in between."""
@@ -21,10 +22,10 @@ SKEW_MS: Final = 60_000
 class Truncate:
     """A TRUNCATE TABLE: its partition and offset, its position, and the source time in milliseconds since the epoch."""
 
-    partition: int
-    offset: int
+    partition: Count
+    offset: Long
     position: SourcePosition
-    ts_ms: int
+    ts_ms: Long
 
     @property
     def last_ms(self) -> int:
@@ -64,6 +65,7 @@ class Truncate:
         }
 
     @classmethod
+    @recorded("a commit marker")
     def from_json(cls, value: dict[str, Any]) -> "Truncate":
         position = SourcePosition.from_json(value["position"])
         return cls(value["partition"], value["offset"], position, value["ts_ms"])

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from replicator.model.recorded import record_in, recorded
 from replicator.model.table import TableId
 
 _T = TypeVar("_T")
@@ -72,6 +73,7 @@ class VerifiedTable:
         return json.dumps(self.values())
 
     @classmethod
+    @recorded("the record of a check")
     def from_json(cls, text: str) -> "VerifiedTable":
         """Read what `to_json` wrote.
 
@@ -141,6 +143,7 @@ class CheckHistory:
         return replace(self, checks=self.checks[:-1]).to_json()
 
     @classmethod
+    @recorded("the record of past checks")
     def from_json(cls, text: str) -> "CheckHistory":
         """Read what `to_json` wrote.
 
@@ -196,7 +199,7 @@ def _readable(properties: Mapping[str, str], prefix: str, parse: Callable[[str],
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(text)
+    value: dict[str, Any] = record_in(text)
     if value.get("version") != 1:
         raise ValueError(f"record of checks: unknown version {value.get('version')!r}")
     return value

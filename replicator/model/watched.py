@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from replicator.model.recorded import record_in, recorded
+
 WATCHED_KEY: Final = "replicator.watched"
 """Property of the `_ops` namespace: up to where the source's binlog was watched."""
 
@@ -44,13 +46,14 @@ class Watched:
         return json.dumps(self.values())
 
     @classmethod
+    @recorded("the record of the watched binlog")
     def from_json(cls, text: str) -> "Watched":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: the text is not of this version.
         """
-        value = json.loads(text)
+        value = record_in(text)
         if value.get("version") != 1:
             raise ValueError(f"watched binlog: unknown version {value.get('version')!r}")
         return cls(

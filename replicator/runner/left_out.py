@@ -10,6 +10,7 @@ from typing import Final
 from replicator.batch import MirrorContext
 from replicator.lake.properties import LEFT_OUT_KEY
 from replicator.model.clock import now_ms
+from replicator.model.recorded import reading, record_in
 from replicator.model.table import SOURCE_KEY, TableId
 
 LEFT_OUT: Final = "it was left out of the configuration for some time, so its topic may lack changes"
@@ -69,5 +70,6 @@ class LeftOutTables:
 
 
 def _table(text: str) -> TableId:
-    value = json.loads(text)
-    return TableId(str(value["database"]), str(value["name"]))
+    with reading("the record of a table that is left out"):
+        value = record_in(text)
+        return TableId(str(value["database"]), str(value["name"]))

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
+from replicator.model.recorded import checked, json_in, reading, record_in, recorded, texts_in
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 from replicator.schema.row_conditions import RowCondition
@@ -292,13 +293,14 @@ class SchemaState:
         )
 
     @classmethod
+    @recorded("the schema state of a table")
     def from_json(cls, text: str) -> "SchemaState":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: a newer version of the engine wrote it.
         """
-        value: dict[str, Any] = json.loads(text)
+        value = record_in(text)
         if value.get("version") != 1:
             raise ValueError(f"schema state has version {value.get('version')!r}, this engine reads 1")
         notes = tuple(
@@ -355,8 +357,9 @@ def kept_to_json(kept: Iterable[KeepRows]) -> str:
 
 def kept_from_json(text: str | None) -> tuple[KeepRows, ...]:
     """Read what `kept_to_json` wrote; None means no statements."""
-    found = () if text is None else json.loads(text)
-    return tuple(KeepRows(k["statement"], k["at"], k["position"]) for k in found)
+    with reading("the record of kept rows"):
+        found = () if text is None else json_in(text)
+        return tuple(checked(KeepRows(k["statement"], k["at"], k["position"])) for k in found)
 
 
 def fills_to_json(fills: Mapping[str, str]) -> str:
@@ -365,4 +368,4 @@ def fills_to_json(fills: Mapping[str, str]) -> str:
 
 def fills_from_json(text: str | None) -> dict[str, str]:
     """Read what `fills_to_json` wrote; None means no fills."""
-    return {} if text is None else {str(k): str(v) for k, v in json.loads(text).items()}
+    return {} if text is None else texts_in(text)

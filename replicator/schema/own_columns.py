@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from replicator.model.changelog import CHANGE_FIELDS
+from replicator.model.recorded import record_in, recorded
 from replicator.model.types import LakeType
 
 COLUMNS_KEY: Final = "replicator.columns"
@@ -176,8 +177,9 @@ def fields_of(schema_json: str) -> tuple[LakeField, ...]:
 
 
 @lru_cache(1024)
+@recorded("the recorded columns of a table")
 def _parsed(text: str) -> OwnColumns:
-    value = json.loads(text)
+    value = record_in(text)
     if value.get("version") != _VERSION:
         raise ValueError(f"own columns have version {value.get('version')!r}, this engine reads {_VERSION}")
     return OwnColumns(tuple(LakeField(*f) for f in value["columns"]), frozenset(value["identifiers"]))

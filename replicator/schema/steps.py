@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from replicator.model.recorded import checked_sql, record_in, recorded
 from replicator.schema.changes import AddColumn, ChangeType, RenameColumn, RetireColumn, SchemaState
 from replicator.schema.evolution import Plan
 from replicator.schema.history import SchemaHistory
@@ -155,13 +156,14 @@ class SchemaSteps:
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
+    @recorded("the schema steps of a table")
     def from_json(cls, text: str) -> "SchemaSteps":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: a newer version of the engine wrote it.
         """
-        value: dict[str, Any] = json.loads(text)
+        value: dict[str, Any] = record_in(text)
         if value.get("version") != _VERSION:
             raise ValueError(
                 f"schema steps have version {value.get('version')!r}, this engine reads {_VERSION}"
@@ -352,11 +354,19 @@ def _step_from_json(value: Mapping[str, Any]) -> SchemaStep:
         renamed=value.get("renamed", {}),
         retired=value.get("retired", {}),
         converted=tuple(
-            Converted(c["name"], c["kept"], c["was"], c["using"]) for c in value.get("converted", ())
+            Converted(
+                c["name"], c["kept"], c["was"], None if c["using"] is None else checked_sql(c["using"], 1)
+            )
+            for c in value.get("converted", ())
         ),
         key_before=None if key is None else tuple(key),
         recreated=value.get("recreated", False),
         unlogged=value.get("unlogged"),
         known_from=value.get("known_from"),
-        removed=None if removed is None else RowCondition(tuple(removed["columns"]), removed["where"]),
+        removed=None if removed is None else _condition(removed),
     )
+
+
+def _condition(value: Mapping[str, Any]) -> RowCondition:
+    columns = tuple(value["columns"])
+    return RowCondition(columns, checked_sql(value["where"], len(columns)))

@@ -1,6 +1,5 @@
 """Determine the state of each table relative to the source, and what to do about it."""
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -11,6 +10,7 @@ from replicator.lake.row_counts import row_count, total
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.counts import counted
+from replicator.model.recorded import names_in
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.operations.status.lake_state import LakeState, Trouble
 from replicator.operations.status.mirror_status import TableState, TableStatus
@@ -82,7 +82,7 @@ class Judge:
             schema_changes=() if schema is None else schema.notes,
             reason=reason,
             next_step=next_step,
-            unfilled=() if unfilled is None else tuple(json.loads(unfilled)),
+            unfilled=() if unfilled is None else names_in(unfilled),
             snapshots=len(mirror.metadata.snapshots),
             equality_delete_files=self._equality_files.get(name_in_lake, 0),
             equality_deletes=total(snapshot, "total-equality-deletes"),

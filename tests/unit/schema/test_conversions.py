@@ -1,9 +1,13 @@
 """Which values another type of the source cannot hold."""
 
+from itertools import product
+
 import pytest
 
+from replicator.model.recorded import checked_sql
 from replicator.model.types import BINARY, BOOLEAN, INT, STRING, decimal
 from replicator.schema.conversions import rewriting, unfit_values
+from replicator.schema.mysql_types import declared, stored
 from replicator.schema.native_types import shown
 
 
@@ -111,3 +115,41 @@ def test_types_in_messages_are_short() -> None:
     long = shown(f"ENUM({', '.join(repr(str(n)) for n in range(999))})", "TEXT")
     assert long is not None
     assert len(long) == 101
+
+
+def test_every_conversion_is_accepted_when_it_is_read_from_a_changelog() -> None:
+    numbers = [
+        "TINYINT",
+        "INT UNSIGNED",
+        "BIGINT",
+        "BIGINT UNSIGNED",
+        "DECIMAL(12, 2)",
+        "DECIMAL(38, 0)",
+        "DECIMAL(65, 30)",
+    ]
+    texts = [
+        "VARCHAR(9) CHARACTER SET utf8mb4",
+        "VARCHAR(5) CHARACTER SET utf8mb3",
+        "CHAR(3)",
+        "TEXT",
+        "JSON",
+    ]
+    labels = ["ENUM('a', 'b')", "SET('{', '--', '/*', 'd')"]
+    times = ["DATE", "DATETIME", "DATETIME(3)", "TIMESTAMP", "TIMESTAMP(2)", "TIME", "TIME(1)", "YEAR"]
+    others = ["FLOAT", "DOUBLE(8, 2)", "BINARY(3)", "VARBINARY(9)", "BLOB", "BIT(1)", "BIT(9)", "BIT(17)"]
+    found = set()
+    for was, now in product([*numbers, *texts, *labels, *times, *others], repeat=2):
+        sizes = [
+            [int(n) for n in t.partition("(")[2].partition(")")[0].split(",") if n.strip().isdigit()]
+            for t in (was, now)
+        ]
+        old, new = (
+            stored(declared(t.partition("(")[0], *[*size, None, None][:2]))[0]
+            for t, size in zip((was, now), sizes, strict=True)
+        )
+        using = rewriting(old, new, was, now)
+        found |= {using} - {None}
+    assert len(found) > 40
+    for using in found:
+        assert using is not None
+        assert checked_sql(using, 1) == using

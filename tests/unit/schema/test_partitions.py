@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.model.position import SourcePosition
+from replicator.model.recorded import checked_sql
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import DATE, LONG, TIMESTAMP
 from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
@@ -93,7 +94,7 @@ def condition(rows: PartitionRows | None, *names: str) -> str:
     schema = TableSchema(tuple(Column(n, LONG) for n in names), (names[0],))
     found = partition_condition(rows, schema, dict.fromkeys(names, "BIGINT"))
     assert found is not None
-    return found.rows.where
+    return checked_sql(found.rows.where, len(found.rows.columns))
 
 
 CASES = [

@@ -1,0 +1,187 @@
+"""What the catalog says is not trusted: whoever may set a property of a table or a namespace decides what it contains.
+
+So each text is read by a `from_json` that returns a value whose fields have their types and ranges, or raises
+ValueError. What becomes SQL is a number, a quoted name, or `checked_sql`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+Long = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+"""A signed integer of 64 bits, as Java and Iceberg have it."""
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+"""One that is not negative."""
+
+_MALFORMED: Final = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+_LONGEST_REASON: Final = 300
+_ESCAPED: Final = re.compile(r"\\u[dD]")
+
+_SQL: Final = re.compile(
+    r"""(?: (?P<word> (?!X') [A-Za-z_]\w*+ )
+      | \{ \d{1,4} \}
+      | X'(?:[0-9A-Fa-f]{2})*+'
+      | '(?: [\w :.,^$\[\]-] | \{\{ | \}\} )*+'
+      | `_replicator_member`
+      | \d++ (?:\.\d++)?+
+      | <=> | -> | <> | <= | >= | [<>=+(),\x20] | - (?!-) | / (?!\*) | \*
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+"""A token of the SQL that conversions and conditions of rows consist of: neither comments nor other names."""
+_WORDS: Final = {
+    *(
+        "AND",
+        "AS",
+        "BETWEEN",
+        "CASE",
+        "ELSE",
+        "END",
+        "FALSE",
+        "IN",
+        "INTERVAL",
+        "IS",
+        "NOT",
+        "NULL",
+        "OR",
+        "RLIKE",
+    ),
+    *("SECOND", "THEN", "TRUE", "WHEN"),
+    *("BIGINT", "BINARY", "BOOLEAN", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "INT", "STRING", "TIMESTAMP"),
+    *(
+        "TIMESTAMP_NTZ",
+        "CAST",
+        "TRY_CAST",
+        "ABS",
+        "ARRAY",
+        "ARRAY_CONTAINS",
+        "ARRAY_JOIN",
+        "CHAR_LENGTH",
+        "CONV",
+    ),
+    *(
+        "FILTER",
+        "FLOOR",
+        "HEX",
+        "LENGTH",
+        "LPAD",
+        "OCTET_LENGTH",
+        "ROUND",
+        "RPAD",
+        "RTRIM",
+        "SIGNUM",
+        "SPLIT",
+    ),
+    *("TIMESTAMP_MICROS", "UNIX_MICROS"),
+}
+"""Keywords, types and functions of this SQL."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Raise ValueError, naming `what` is read, for whatever fails because a recorded value is malformed."""
+    try:
+        yield
+    except _MALFORMED as error:
+        if type(error) is ValueError:
+            raise
+        reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+        raise ValueError(f"{what} is malformed: {reason}") from None
+
+
+def recorded(what: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Decorate a function that reads a dataclass from a record: see `reading` and `checked`."""
+
+    def decorate(read: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(read)
+        def checking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            with reading(what):
+                return checked(read(*args, **kwargs))
+
+        return checking
+
+    return decorate
+
+
+def checked(value: _T) -> _T:
+    """Return a dataclass's instance whose fields, and those of the dataclasses in it, have the annotated types.
+
+    Raises:
+        ValueError: one has not.
+    """
+    (found,) = _adapter(type(value)).validate_python((value,))
+    return found
+
+
+@cache
+def _adapter(kind: type[_T]) -> TypeAdapter[tuple[_T]]:
+    # The tuple passes the settings on: a dataclass has its own ones.
+    settings = ConfigDict(strict=True, revalidate_instances="always")
+    return TypeAdapter(tuple[kind], config=settings)  # type: ignore[valid-type]  # a variable
+
+
+def record_in(text: str) -> dict[str, Any]:
+    """Return a text of JSON that is an object.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    value = json_in(text)
+    if not isinstance(value, dict):
+        raise ValueError("a record is no object")
+    return value
+
+
+def json_in(text: str) -> Any:
+    """Return what a text of JSON contains. Raises ValueError if it is none."""
+    with reading("a record"):
+        value = json.loads(text)
+        if not text.isascii() or _ESCAPED.search(text):
+            # JSON may have half of a character, which no other text can.
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+
+
+def texts_in(text: str) -> dict[str, str]:
+    """Return a text of JSON that is an object of texts. Raises ValueError if it is not."""
+    found = record_in(text)
+    if not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("a record has more than texts")
+    return found
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return a text of JSON that is a list of texts. Raises ValueError if it is not."""
+    found = json_in(text)
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError("a record is no list of texts")
+    return tuple(found)
+
+
+def checked_sql(text: str, columns: int) -> str:
+    """Return recorded Spark SQL with the placeholders ``{0}`` … of `columns` columns, if it only computes with them.
+
+    Raises:
+        ValueError: it has other functions, names or strings than those that conversions and conditions consist of.
+    """
+    end = 0
+    for token in _SQL.finditer(text):
+        if token.start() != end or (token["word"] is not None and token["word"].upper() not in _WORDS):
+            break
+        end = token.end()
+        if token[0].startswith("{") and int(token[0][1:-1]) >= columns:
+            break
+    else:
+        if end == len(text) and text:
+            return text
+    raise ValueError("recorded SQL has more than a conversion or a condition of rows consists of")
