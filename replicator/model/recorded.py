@@ -119,15 +119,17 @@ def checked(value: _T) -> _T:
     Raises:
         ValueError: one has not.
     """
-    (found,) = _adapter(type(value)).validate_python((value,))
-    return found
+    kind: Any = type(value)
+    found: tuple[_T] = _adapter(kind).validate_python((value,))
+    return found[0]
 
 
 @cache
-def _adapter(kind: type[_T]) -> TypeAdapter[tuple[_T]]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     # The tuple passes the settings on: a dataclass has its own ones.
     settings = ConfigDict(strict=True, revalidate_instances="always")
-    return TypeAdapter(tuple[kind], config=settings)  # type: ignore[valid-type]  # a variable
+    alone: Any = tuple[kind]
+    return TypeAdapter(alone, config=settings)
 
 
 def record_in(text: str) -> dict[str, Any]:

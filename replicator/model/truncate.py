@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.model.recorded import Count, Long, recorded
+from replicator.model.recorded import Long, recorded
 
 RESET_MS: Final = 3_600_000
 """If a change lies before a truncate in the binlog, but is this much later (ms), the binlog was reset in between."""
@@ -22,7 +22,7 @@ SKEW_MS: Final = 60_000
 class Truncate:
     """A TRUNCATE TABLE: its partition and offset, its position, and the source time in milliseconds since the epoch."""
 
-    partition: Count
+    partition: Long
     offset: Long
     position: SourcePosition
     ts_ms: Long

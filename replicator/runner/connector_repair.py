@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
 from replicator.errors import ConnectError, ConnectRefused, LogError
+from replicator.model.recorded import checked, record_in
 from replicator.model.table import TableId
 from replicator.sources.connector_policy import Observation
 from replicator.sources.connector_settings import REBUILT_AT, connect_client, set_aside, setting_aside
@@ -64,9 +65,9 @@ class _Begun:
     def from_json(cls, text: str) -> "_Begun | None":
         """Read what `to_json` wrote; None if it is something else."""
         try:
-            value: dict[str, Any] = json.loads(text)
-            return cls(bool(value["rebuilds"]), value["heartbeats"]) if value["version"] == 1 else None
-        except (ValueError, KeyError, TypeError):
+            value = record_in(text)
+            return checked(cls(value["rebuilds"], value["heartbeats"])) if value["version"] == 1 else None
+        except (ValueError, KeyError):
             return None
 
 

@@ -42,6 +42,7 @@ from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.model.truncate import Truncate
 from replicator.model.verified import CheckHistory, PastCheck, VerifiedTable
 from replicator.model.watched import Watched
+from replicator.runner.connector_repair import _Begun
 from replicator.schema.changes import (
     ChangeNote,
     KeepRows,
@@ -146,6 +147,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "Point": (of_object(Point.from_json), json.dumps(POINT.to_json())),
     "Cursor": (Cursor.from_json, CURSOR.to_json()),
     "Provenance": (Provenance.from_json, Provenance("shop.a", "c.a", 1, "now", "b.000001:4", 5).to_json()),
+    "_Begun": (_Begun.from_json, _Begun(True, 5).to_json()),
     "kept_from_json": (kept_from_json, kept_to_json([KeepRows("ALTER", 5, "b.000001:4")])),
     "fills_from_json": (fills_from_json, fills_to_json({"a": "1"})),
     "rules_from_json": (rules_from_json, rules_to_json({"a": "hash"})),

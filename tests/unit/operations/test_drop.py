@@ -344,7 +344,7 @@ def test_purge_deletes_where_a_table_was_created(config: Config, lake: SqlCatalo
     hint = f"ALTER TABLE shop.moved SET TBLPROPERTIES ('{CREATED_KEY}'='{folder}')"
     assert (raised.value.hint or "").endswith(hint)
     with lake.load_table("shop.moved").transaction() as change:
-        change.set_properties(**{CREATED_KEY: folder})
+        change.set_properties({CREATED_KEY: folder})
     assert run(config, "shop.moved").purged == (folder,)
     assert [path.name for path in home.iterdir()] == ["thesis.tex"]
 

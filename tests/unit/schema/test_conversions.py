@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from replicator.model.recorded import checked_sql
-from replicator.model.types import BINARY, BOOLEAN, INT, STRING, decimal
+from replicator.model.types import BINARY, BOOLEAN, INT, STRING, LakeType, decimal
 from replicator.schema.conversions import rewriting, unfit_values
 from replicator.schema.mysql_types import declared, stored
 from replicator.schema.native_types import shown
@@ -139,17 +139,16 @@ def test_every_conversion_is_accepted_when_it_is_read_from_a_changelog() -> None
     others = ["FLOAT", "DOUBLE(8, 2)", "BINARY(3)", "VARBINARY(9)", "BLOB", "BIT(1)", "BIT(9)", "BIT(17)"]
     found = set()
     for was, now in product([*numbers, *texts, *labels, *times, *others], repeat=2):
-        sizes = [
-            [int(n) for n in t.partition("(")[2].partition(")")[0].split(",") if n.strip().isdigit()]
-            for t in (was, now)
-        ]
-        old, new = (
-            stored(declared(t.partition("(")[0], *[*size, None, None][:2]))[0]
-            for t, size in zip((was, now), sizes, strict=True)
-        )
-        using = rewriting(old, new, was, now)
+        using = rewriting(lake_type(was), lake_type(now), was, now)
         found |= {using} - {None}
     assert len(found) > 40
     for using in found:
         assert using is not None
         assert checked_sql(using, 1) == using
+
+
+def lake_type(native: str) -> LakeType:
+    name, _, rest = native.partition("(")
+    sizes = [int(part) for part in rest.partition(")")[0].split(",") if part.strip().isdigit()]
+    length, scale, *_ = [*sizes, None, None]
+    return stored(declared(name, length, scale))[0]
