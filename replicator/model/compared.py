@@ -1,12 +1,12 @@
 """What a running mirror records of the comparisons that it makes by itself, for each table."""
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from replicator.model.property_json import fitted_json
+from replicator.model.recorded import record_in, recorded
 from replicator.model.table import TableId
 
 COMPARED_KEY: Final = "replicator.compared."
@@ -59,24 +59,25 @@ class Comparison:
         return fitted_json(self.values(), ("cause",), most=_TEXT, ending="…")
 
     @classmethod
+    @recorded("the record of comparisons")
     def from_json(cls, text: str) -> "Comparison":
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError, KeyError, TypeError: the text is not a record of this version.
+            ValueError: the text is not a record of this version.
         """
-        value = json.loads(text)
-        if not isinstance(value, dict) or value.get("version") != 1:
+        value = record_in(text)
+        if value.get("version") != 1:
             raise ValueError("record of comparisons: unknown version")
         return cls(
-            TableId(str(value["database"]), str(value["name"])),
-            _number(value["compared_ms"]),
-            int(value["keys"]),
-            int(value["differences"]),
-            _number(value["differed_ms"]),
-            None if value["cause"] is None else str(value["cause"]),
-            tuple(map(str, value["upto"])),
-            int(value["rows"]),
+            TableId(value["database"], value["name"]),
+            value["compared_ms"],
+            value["keys"],
+            value["differences"],
+            value["differed_ms"],
+            value["cause"],
+            tuple(value["upto"]),
+            value["rows"],
         )
 
 
@@ -85,11 +86,7 @@ def comparisons_in(properties: Mapping[str, str]) -> dict[TableId, Comparison]:
     found = {}
     for key, value in properties.items():
         if key.startswith(COMPARED_KEY):
-            with suppress(ValueError, KeyError, TypeError):
+            with suppress(ValueError):
                 record = Comparison.from_json(value)
                 found[record.table] = record
     return found
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)

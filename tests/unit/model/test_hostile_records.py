@@ -26,6 +26,7 @@ from replicator.maintenance.history import StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import Step
 from replicator.model.binlog import ConnectorOffset
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
+from replicator.model.compared import Comparison
 from replicator.model.gtid import Transaction
 from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition
@@ -147,6 +148,10 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "Point": (of_object(Point.from_json), json.dumps(POINT.to_json())),
     "Cursor": (Cursor.from_json, CURSOR.to_json()),
     "Provenance": (Provenance.from_json, Provenance("shop.a", "c.a", 1, "now", "b.000001:4", 5).to_json()),
+    "Comparison": (
+        Comparison.from_json,
+        Comparison(TABLE, 1, 2, 3, 4, "a cause", ("5",), 6).to_json(),
+    ),
     "_Begun": (_Begun.from_json, _Begun(True, 5).to_json()),
     "kept_from_json": (kept_from_json, kept_to_json([KeepRows("ALTER", 5, "b.000001:4")])),
     "fills_from_json": (fills_from_json, fills_to_json({"a": "1"})),
