@@ -4,7 +4,6 @@ There is no other record of progress: a checkpoint folder may be lost, and a mir
 A commit writes its marker to the table's properties, so expiring snapshots keeps it.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.property_json import fitted_json
+from replicator.model.recorded import reading, record_in
 from replicator.model.table import TableId
 from replicator.model.truncate import newest
 from replicator.schema.binlog_order import binlog_key
@@ -378,7 +378,7 @@ class Ledger:
         namespace, key = self._config.lake.ops_namespace, PAUSED_KEY + str(table)
         text = self._lake.namespace_properties(namespace).get(key)
         if text is not None:
-            record = json.loads(text) | {"heal_ms": at_ms}
+            record = record_in(text) | {"heal_ms": at_ms}
             self._lake.set_namespace_property(namespace, key, _to_property(record))
 
     def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
@@ -403,7 +403,7 @@ class Ledger:
         paused = []
         namespace = self._config.lake.ops_namespace
         for key, value in self._lake.namespace_properties(namespace).items():
-            if key.startswith(PAUSED_KEY) and json.loads(value).get("stays"):
+            if key.startswith(PAUSED_KEY) and record_in(value).get("stays"):
                 continue
             if key.startswith((PAUSED_KEY, RETRYING_KEY)):
                 self._lake.set_namespace_property(namespace, key, None)
@@ -414,12 +414,13 @@ class Ledger:
     def lasting_pauses(self) -> dict[TableId, tuple[str, str | None]]:
         """Return the tables whose pause stays until they are read again, with its reason and the next step."""
         properties = self._lake.namespace_properties(self._config.lake.ops_namespace)
-        records = (json.loads(value) for key, value in properties.items() if key.startswith(PAUSED_KEY))
-        return {
-            TableId(record["database"], record["name"]): (record["reason"], record["hint"])
-            for record in records
-            if record.get("stays")
-        }
+        with reading("the record of a pause"):
+            records = [record_in(value) for key, value in properties.items() if key.startswith(PAUSED_KEY)]
+            return {
+                TableId(record["database"], record["name"]): (record["reason"], record["hint"])
+                for record in records
+                if record.get("stays")
+            }
 
     def _read(self, table: TableId) -> Progress:
         lake, options = self._config.lake, self._config.table(str(table))
