@@ -61,4 +61,4 @@ def sessions() -> list[Session]:
 
 def _session(name: str, *settings: str) -> Session:
     values = dict(setting.split(" ") for setting in settings if " " in setting)
-    return Session(name, brief="brief" in settings, open="open" in settings, **values)
+    return replace(Session(name, brief="brief" in settings, open="open" in settings), **values)
