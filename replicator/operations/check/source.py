@@ -350,7 +350,7 @@ def _losses(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
     cascading = [str(table) for table in facts.tables if table.cascades]
     if cascading and not _logs_cascades(facts):
         name, found = "source: foreign keys", f"rows of {listing(cascading)} change by cascade"
-        if config.source.cascades == "reread":
+        if config.rereads_cascades:
             yield ok(name, f"{found}; then [heal] decides when these tables are read again")
         else:
             yield warn(name, f"{found}, which this server does not write to its binlog", _LOG_CASCADES)

@@ -24,6 +24,7 @@ SAFE = {
     "event.converting.failure.handling.mode": "fail",
     "enable.time.adjuster": "false",
     "heartbeat.interval.ms": "1000",
+    "schema.history.internal.skip.unparseable.ddl": "true",
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
     "value.converter.replace.null.with.default": "false",
