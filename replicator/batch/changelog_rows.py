@@ -15,6 +15,7 @@ server_id      long           server that wrote the event
 gtid           string         GTID of the transaction; null if the source has no GTIDs
 partition      int            partition of the topic; with offset, the log coordinate
 offset         long           offset in the partition
+commit         long           number of the changelog's commit; with offset, the order of the changes of one key
 =============  =============  ==============================================================================
 """
 
@@ -63,7 +64,10 @@ def from_offset(events: DataFrame, next_offsets: dict[int, int]) -> DataFrame:
 
 
 def changelog_rows(events: DataFrame, schema: TableSchema) -> DataFrame:
-    """Return the changelog rows of good events: the columns of `schema`, in order, then the struct."""
+    """Return the changelog rows of good events: the columns of `schema`, in order, then the struct.
+
+    `events` also have the column commit.
+    """
     records = events.withColumn("record", _records())
     return records.select(*_row_columns(schema))
 
@@ -106,11 +110,12 @@ def _change() -> SparkColumn:
         F.col("gtid").alias("gtid"),
         F.col("partition").alias("partition"),
         F.col("offset").alias("offset"),
+        F.col("commit").alias("commit"),
     )
 
 
-def driver_changelog_rows(events: pa.Table, schema: TableSchema) -> pa.Table:
-    """Compute `changelog_rows` on the driver."""
+def driver_changelog_rows(events: pa.Table, schema: TableSchema, commit: int) -> pa.Table:
+    """Compute `changelog_rows` on the driver, for one commit."""
     ops = events.column("op").to_numpy(zero_copy_only=False)
     before, after = (events.column(name).combine_chunks() for name in ("before", "after"))
     is_pair = (ops == "u") & before.is_valid().to_numpy(zero_copy_only=False)
@@ -125,11 +130,13 @@ def driver_changelog_rows(events: pa.Table, schema: TableSchema) -> pa.Table:
         [RowKind.DELETE, RowKind.TRUNCATE, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER],
         RowKind.INSERT,
     )
-    change = _driver_change(events.take(pa.array(event)).combine_chunks(), kinds)
+    change = _driver_change(events.take(pa.array(event)).combine_chunks(), kinds, commit)
     return pa.table(values | {change_column(schema.names): change})
 
 
-def _driver_change(events: pa.Table, kinds: "np.ndarray[tuple[int], np.dtype[np.str_]]") -> pa.StructArray:
+def _driver_change(
+    events: pa.Table, kinds: "np.ndarray[tuple[int], np.dtype[np.str_]]", commit: int
+) -> pa.StructArray:
     """Return the struct of changelog rows; `events` has the event of each row, `kinds` its kind."""
     values = {name: events.column(name).combine_chunks() for name in events.column_names}
     millis = pc.multiply(values["ts_ms"].cast(pa.int64()), 1000)
@@ -141,5 +148,6 @@ def _driver_change(events: pa.Table, kinds: "np.ndarray[tuple[int], np.dtype[np.
         "pos": pc.bit_wise_and(values["position_key"], MOST_POS),
         "row": pc.shift_right(values["row_key"], 1).cast(pa.int32()),
         **{name: values[name] for name in ("server_id", "gtid", "partition", "offset")},
+        "commit": pa.repeat(pa.scalar(commit, pa.int64()), len(kinds)),
     }
     return pa.StructArray.from_arrays(list(fields.values()), list(fields))

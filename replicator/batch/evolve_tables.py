@@ -18,6 +18,7 @@ from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, Unsup
 from replicator.lake.catalog import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.schema_evolution import evolve, evolve_and_replace
+from replicator.lake.schema_update import add_change_fields
 from replicator.lake.table_metadata import (
     DEFAULT_FORMAT,
     ENGINE_PROPERTIES,
@@ -114,6 +115,8 @@ class TableKeeper:
         properties = {**recognized.properties, **properties}
         self.context.lake.upgrade(present, side.format_version())
         self.context.lake.set_properties(present, properties)
+        if role is LakeRole.CHANGELOG:
+            add_change_fields(self.context.lake, present)
         if self.schema.source.columns:
             self._evolve(side, present, recognized.columns)
         return present

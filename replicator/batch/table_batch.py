@@ -20,7 +20,7 @@ from replicator.lake.changelog_reader import recorded_changes
 from replicator.lake.ledger import LakeRole, Progress, next_marker
 from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
-from replicator.model.changelog import change_column
+from replicator.model.changelog import NOT_APPLIED, change_column
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import PackedPosition
 from replicator.model.restatement import RESTATED_KEY, followed_by_mirror, next_restatement
@@ -152,6 +152,10 @@ class TableBatch:
         del changelog
         return from_offset(self.events.frame, self.written_offsets(base))
 
+    def numbered(self, events: DataFrame, commit: int) -> DataFrame:
+        """Return events with the column commit: the number of the changelog's commit that adds them."""
+        return events.withColumn("commit", F.lit(commit).cast("long"))
+
     def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
         """Return the events that may change the mirror, whose newest marker is `base`."""
         del base
@@ -190,6 +194,14 @@ class QuarantineReplay(TableBatch):
         # The changelog may be large; the events are few.
         known = recorded.join(F.broadcast(events.select(*position)), position, "left_semi").select(*position)
         return events.join(F.broadcast(known), position, "left_anti")
+
+    def numbered(self, events: DataFrame, commit: int) -> DataFrame:
+        """Return events with the column commit; `NOT_APPLIED` for those that the mirror will not get."""
+        place = ["partition", "offset"]
+        applied = self.mirror_events(self.progress.mirror).frame.select(*place)
+        # `super` cannot find a dataclass with slots.
+        numbered = events.join(F.broadcast(TableBatch.numbered(self, applied, commit)), place, "left")
+        return numbered.withColumn("commit", F.coalesce("commit", F.lit(NOT_APPLIED).cast("long")))
 
     def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
         """Return the events whose keys have no later change in the changelog, and whose rows are still in the source.

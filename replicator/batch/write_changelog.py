@@ -24,25 +24,25 @@ def write_changelog(batch: TableBatch) -> None:
     if table is None:
         return
     target = batch.target(LakeRole.CHANGELOG, table)
-    staged = _staged(batch, table) if batch.stats.changes else Staged()
-    failpoints.reach("after-changelog-files")
     marker = replace(batch.next_marker(target.base), alone=batch.kind is TableKind.CHANGELOG_ONLY)
+    staged = _staged(batch, table, marker.sequence) if batch.stats.changes else Staged()
+    failpoints.reach("after-changelog-files")
     staged = replace(staged, properties=batch.restatement(LakeRole.CHANGELOG, marker.sequence))
     batch.context.writer.commit(target, staged, marker)
 
 
-def _staged(batch: TableBatch, table: LakeTable) -> Staged:
-    """Write the changelog rows that the table lacks."""
+def _staged(batch: TableBatch, table: LakeTable, commit: int) -> Staged:
+    """Write the changelog rows that the table lacks, for its commit with this number."""
     lake, schema = batch.context.lake, batch.schema.decoded
     if (
         batch.task.executor.locates_rows
         and batch.is_in_log_order
         and not batch.written_offsets(batch.progress.changelog)
     ):
-        rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema))
+        rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema, commit))
         if rows is not None:
             written = [write_data(lake, table, part) for part in rows]
             return Staged([data.file for data in written], small_files=SmallChanges(written))
-    frame = changelog_rows(batch.changelog_events(table), schema)
+    frame = changelog_rows(batch.numbered(batch.changelog_events(table), commit), schema)
     frame = cast_to_table(frame, table.columns(), struct=change_column(schema.names))
     return Staged(stage_data(lake, table, frame), small_files=SmallChanges())

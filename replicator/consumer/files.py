@@ -17,13 +17,12 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType, LongType, StructType
 
 from replicator.errors import ForeignChange
-from replicator.model.changelog import CHANGE_FIELDS
+from replicator.model.changelog import FIRST_FIELDS
 
 Coordinate = tuple[int, int]
 """Partition and offset of a change in the log."""
 _FIRST: Final[Coordinate] = (-(1 << 62), -(1 << 62))
 _LAST: Final[Coordinate] = (1 << 62, 1 << 62)
-_FIELDS: Final = frozenset(name for name, _ in CHANGE_FIELDS)
 
 
 class FilesGone(Exception):  # noqa: N818 - as the errors of the engine
@@ -60,7 +59,10 @@ def change_column_of(schema: Schema) -> str:
         ForeignChange: the table is no changelog.
     """
     for field in reversed(schema.fields):
-        if isinstance(field.field_type, StructType) and {f.name for f in field.field_type.fields} >= _FIELDS:
+        if (
+            isinstance(field.field_type, StructType)
+            and {f.name for f in field.field_type.fields} >= FIRST_FIELDS
+        ):
             return field.name
     raise ForeignChange("the table is no changelog of this engine")
 

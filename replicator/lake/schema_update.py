@@ -8,6 +8,7 @@ from typing import Any, Final
 from replicator.errors import UnsupportedChange
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.exact_commit import begin
+from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
     FOLLOWED_KEY,
@@ -33,7 +34,7 @@ from replicator.schema.changes import (
     unfilled_columns,
 )
 from replicator.schema.evolution import new_names
-from replicator.schema.own_columns import COLUMNS_KEY
+from replicator.schema.own_columns import COLUMNS_KEY, change_field
 
 _MAPPING: Final = "schema.name-mapping.default"
 _NONE: Final[Mapping[str, LakeType]] = {}
@@ -141,6 +142,33 @@ def add_columns(
         for name, lake_type in widened.items():
             update.updateColumn(name, lake.classes.type_of(lake_type))
         update.commit()
+        table.java.refresh()
+
+
+def add_change_fields(lake: Lake, table: LakeTable) -> None:
+    """Add the fields that the struct column of a changelog of an earlier version lacks, at its end.
+
+    Raises:
+        CommitConflict: the table was changed since it was loaded.
+    """
+    before, own = table.schema_json(), table.own_columns()
+    if (found := change_field(before)) is None:
+        return
+    column, present = found
+    lacking = [(name, kind) for name, kind in CHANGE_FIELDS if name not in present]
+    if not lacking:
+        return
+    with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
+        exact = begin(table)
+        update = exact.java.updateSchema()
+        for name, kind in lacking:
+            update.addColumn(column, name, lake.classes.type_of(LakeType.parse(kind)))
+        update.commit()
+        if own is not None:
+            after = str(lake.classes.schema_parser.toJson(exact.java.table().schema()))
+            properties = exact.java.updateProperties()
+            properties.set(COLUMNS_KEY, own.followed_by(before, after).to_json()).commit()
+        exact.commit()
         table.java.refresh()
 
 

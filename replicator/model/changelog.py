@@ -29,8 +29,19 @@ CHANGE_FIELDS: Final = (
     ("gtid", "string"),
     ("partition", "int"),
     ("offset", "long"),
+    ("commit", "long"),
 )
-"""Names and lake types of the fields of the struct column that a changelog has beside the source's columns."""
+"""Names and lake types of the fields of the struct column that a changelog has beside the source's columns.
+
+`commit` is the number of the changelog's commit (`CommitMarker.sequence`): changes of one key were applied in the order
+of `commit` and `offset`, whatever topic they came from, and whether or not they are differences that a re-read found.
+"""
+
+FIRST_FIELDS: Final = frozenset(name for name, _ in CHANGE_FIELDS[:-1])
+"""The fields that changelogs of all versions have; those of earlier versions lack `commit` until they are written."""
+
+NOT_APPLIED: Final = 0
+"""`commit` of a replayed change that the mirror did not get, because its key had changed since."""
 
 
 def change_column(names: Iterable[str]) -> str:

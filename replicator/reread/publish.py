@@ -310,10 +310,11 @@ class Publication:
         base = context.ledger.progress(self.table).changelog
         columns = self.schema.decoded
         change = change_column(columns.names)
-        rows = changelog_rows(_as_events(_with_columns(images, columns.names), self.topic, marker), columns)
+        sequence = 1 if base is None else base.sequence + 1
+        events = _as_events(_with_columns(images, columns.names), self.topic, marker)
+        rows = changelog_rows(events.withColumn("commit", F.lit(sequence).cast("long")), columns)
         rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(op)))
         frame = cast_to_table(rows, changelog.columns(), struct=change)
-        sequence = 1 if base is None else base.sequence + 1
         properties = {DONE_KEY: self.request.id, **self._next_restatement(changelog, sequence)}
         properties |= self._steps(changelog, marker)
         staged = Staged(stage_data(context.lake, changelog, frame), properties=properties)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from replicator.model.changelog import CHANGE_FIELDS
+from replicator.model.changelog import FIRST_FIELDS
 from replicator.model.recorded import record_in, recorded
 from replicator.model.types import LakeType
 
@@ -217,10 +217,21 @@ def _list_text(kind: str) -> str:
 
 def _is_change(field: LakeField) -> bool:
     """Return whether a column is the struct of a changelog."""
-    if not field.kind.startswith("{"):
-        return False
-    value = json.loads(field.kind)
-    return value["type"] == "struct" and [f["name"] for f in value["fields"]] == [n for n, _ in CHANGE_FIELDS]
+    return bool(_change_names(field))
+
+
+def _change_names(field: LakeField) -> frozenset[str]:
+    """Return the names of the fields of a changelog's struct; none for any other column."""
+    value = json.loads(field.kind) if field.kind.startswith("{") else {}
+    names = frozenset(f["name"] for f in value.get("fields", ()))
+    return names if value.get("type") == "struct" and names >= FIRST_FIELDS else frozenset()
+
+
+@lru_cache(1024)
+def change_field(schema_json: str) -> tuple[str, frozenset[str]] | None:
+    """Return the name of a changelog's struct column, and those of its fields; None for any other table."""
+    found = ((f.name, _change_names(f)) for f in reversed(fields_of(schema_json)))
+    return next(((name, names) for name, names in found if names), None)
 
 
 def _holds(now: LakeField, was: LakeField) -> bool:

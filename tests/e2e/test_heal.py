@@ -439,3 +439,40 @@ def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBu
         mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()
     assert changes(mirrored, "log", "h") == [RowKind.DELETE, RowKind.INSERT]
+
+
+@pytest.mark.fault(
+    "A table is renamed, changed on, and read again: its changelog has events of two topics, and differences",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="changelog rows in the order of `commit` and `offset` end at the source's rows",
+)
+def test_changelog_of_a_renamed_table_that_is_read_again_has_one_certain_order(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    prepare = [
+        "CREATE TABLE moved (id INT PRIMARY KEY, label VARCHAR(30))",
+        "INSERT INTO moved VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    ]
+    mirrored = mirror_database(tables=0, seed_rows=False, extra=FAST_MIRROR, prepare=prepare)
+    database = mirrored.database
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        database.execute(*(f"UPDATE moved SET label = 'before {n}'" for n in range(5)))
+        mirrored.comparison.await_equal(mirror, START_S)
+        # The offsets of the topic of the new name begin at 0.
+        database.execute(
+            "ALTER TABLE moved RENAME TO gone_on",
+            "UPDATE gone_on SET label = 'after'",
+            "DELETE FROM gone_on WHERE id = 1",
+            "INSERT INTO gone_on VALUES (1, 'again')",
+        )
+        mirrored.comparison.await_equal(mirror, START_S)
+        with database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            cursor.execute("DELETE FROM gone_on WHERE id = 2")
+            cursor.execute("UPDATE gone_on SET label = 'not in the log' WHERE id = 3")
+        command(mirrored, "heal", f"{database.name}.gone_on")
+        database.execute("INSERT INTO gone_on VALUES (2, 'last')", "UPDATE gone_on SET label = 'last'")
+        mirrored.comparison.await_equal(mirror, START_S)
+        assert mirror.stop() == 0, mirror.tail()
+    assert mirrored.comparison.assert_changelogs() > 20

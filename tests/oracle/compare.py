@@ -65,6 +65,24 @@ def assert_rows_equal(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> 
     assert found == wanted, f"{table.name}: extra {found - wanted}, missing {wanted - found}"
 
 
+def applied_order(row: Mapping[str, Any]) -> tuple[int, int, bool]:
+    """Return the documented order of the changes of one key in a changelog."""
+    change = row["_change"]
+    return change["commit"] or 0, change["offset"], change["kind"] != "UPDATE_BEFORE"
+
+
+def folded(rows: Sequence[Mapping[str, Any]], key: str = "id") -> dict[Any, Mapping[str, Any]]:
+    """Return key → row after the changes in their documented order; TRUNCATE is not known."""
+    state: dict[Any, Mapping[str, Any]] = {}
+    for row in sorted(rows, key=applied_order):
+        kind = row["_change"]["kind"]
+        if kind == "DELETE":
+            state.pop(row[key], None)
+        elif kind != "UPDATE_BEFORE":
+            state[row[key]] = {name: value for name, value in row.items() if name != "_change"}
+    return state
+
+
 def assert_changelog_equals(
     catalog: Catalog, namespace: str, table: SourceTable, *, ordered: bool = True
 ) -> None:

@@ -14,6 +14,7 @@ from replicator.operations.quarantine import replay_events
 from replicator.operations.status.read import read_status
 from replicator.runner.build import open_context
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from tests.oracle.compare import folded
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut, power_cut
@@ -114,6 +115,8 @@ def test_replay_never_overwrites_newer_rows(lake: LakeHarness, strategy: str) ->
     assert (len(done.taken), done.complete) == (5, True)
     assert mirrored(lake) == AFTERWARDS
     assert recorded(lake) == CHANGES
+    changes = lake.rows("orders", "shop_changes")
+    assert {id_: found["number"] for id_, found in folded(changes).items()} == AFTERWARDS
     assert read_quarantine(config, QuarantineFilter()) == []
     resolved = read_quarantine(config, QuarantineFilter(resolved=True))
     assert {e.resolution for e in resolved} == {Resolution.REPLAYED}

@@ -8,6 +8,7 @@ from replicator.errors import UnknownPast, UnloggedChange, UnsupportedChange
 from replicator.model.table import TableId
 from replicator.runner.archive_run import apply_archive
 from replicator.schema.changes import SCHEMA_KEY
+from tests.oracle.compare import applied_order, folded
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
 from tests.support.exchanged_tables import (
@@ -40,6 +41,23 @@ def test_renamed_table_keeps_its_rows(lake: LakeHarness, together: bool, new: st
     assert len(lake.rows(new, "shop_changes")) == 2
     assert rows(lake) == [{"id": 3, "a": 3}]
     assert len(lake.rows("orders", "shop_changes")) == 1
+
+
+def test_changelog_of_a_renamed_table_has_one_order(lake: LakeHarness) -> None:
+    """Offsets begin at 0 again in the topic of the new name."""
+    columns = [ID, ColumnSpec("a", "int")]
+    first = [other_table("orders", "CREATE", 100, columns=columns)]
+    first += [row_of("orders", 200 + n, id=n % 2, a=n) for n in range(6)]
+    renamed = [other_table("bills", "ALTER", 300, old="orders", columns=columns)]
+    for records in (first, [*renamed, row_of("bills", 400, id=0, a=40)], [row_of("bills", 500, id=1, a=50)]):
+        lake.write(records)
+        apply_archive(lake.mirror())
+    changes = lake.rows("bills", "shop_changes")
+    assert rows(lake, "bills") == [{"id": 0, "a": 40}, {"id": 1, "a": 50}]
+    assert sorted(folded(changes).values(), key=lambda row: row["id"]) == rows(lake, "bills")
+    commits = [row["_change"]["commit"] for row in sorted(changes, key=applied_order)]
+    assert commits == sorted(commits)
+    assert len(set(commits)) == 3
 
 
 def test_renamed_table_continues_when_only_the_new_topic_is_unread(lake: LakeHarness) -> None:

@@ -24,6 +24,7 @@ from replicator.model.table import lake_names
 from replicator.operations.status.read import read_status
 from replicator.operations.verify.checksum import canonical_value
 from replicator.operations.verify.mysql import SourceTable, describe, sort_key, source_rows, use_utc
+from tests.oracle.compare import applied_order
 from tests.support.source import SourceDatabase
 
 COMMAND = str(Path(sys.executable).with_name("replicator"))
@@ -274,7 +275,7 @@ class Comparison:
         twice = [place for place, count in events.items() if count > 1]
         assert not twice, f"{table.name}: twice in the changelog: {twice[:5]}"
         state: dict[Any, tuple[bytes | None, ...]] = {}
-        for row in sorted(rows, key=_log_order):
+        for row in sorted(rows, key=applied_order):
             _step(state, table, row)
         with self.database.connect() as connection:
             use_utc(connection)
@@ -301,11 +302,6 @@ def _place(change: Mapping[str, Any], row: Mapping[str, Any], table: SourceTable
     place = tuple(change[name] for name in ("server_id", "file", "pos", "row", "op", "kind"))
     # All rows of a snapshot or of a re-read have one position.
     return (*place, *_key(table, _canonical(table, row))) if change["op"] in {"r", "h"} else place
-
-
-def _log_order(row: Mapping[str, Any]) -> tuple[int, int, bool]:
-    change = row["_change"]
-    return change["partition"], change["offset"], change["kind"] != "UPDATE_BEFORE"
 
 
 def _step(state: dict[Any, tuple[bytes | None, ...]], table: SourceTable, row: Mapping[str, Any]) -> None:

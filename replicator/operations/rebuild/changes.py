@@ -14,7 +14,7 @@ from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.model.as_of import Bound
-from replicator.model.changelog import CHANGE_FIELDS
+from replicator.model.changelog import FIRST_FIELDS, NOT_APPLIED
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.identifiers import quoted
 from replicator.model.position import FILE_SHIFT, LAST_MS, PackedPosition, SourcePosition
@@ -22,13 +22,12 @@ from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import RESET_MS, Truncate
 from replicator.model.types import spark_sql_name
 
-_STRUCT_FIELDS: Final = frozenset(name for name, _ in CHANGE_FIELDS)
 _META: Final = ("kind", "op", "server_id", "gtid", "partition", "offset")
 _NO_PARTITION: Final = -1
 _BLOCK_SHIFT: Final = 20
 """Offsets of a partition are compared in blocks of about a million, each in one task."""
 AT: Final = "at"
-"""Column with the struct of a change: `_META`, and position_key, row_key, row, file and ts_ms."""
+"""Column with the struct of a change: `_META`, and commit, position_key, row_key, row, file and ts_ms."""
 VALUES: Final = "v"
 """Column with the struct of the source's columns, whose names could clash with others."""
 
@@ -39,7 +38,8 @@ class Changes:
 
     Attributes:
         frame: the columns `VALUES` and `AT`.
-        by_position: whether changes are ordered by their positions; otherwise by their offsets, in each partition.
+        by_position: whether changes are ordered by their positions; otherwise by the commits that added them, and in
+            each by their offsets.
         reset: what removed all rows; its newest part counts.
     """
 
@@ -52,8 +52,9 @@ class Changes:
         offset = F.col(AT).getField("offset")
         if self.by_position:
             return F.struct(F.col(AT).getField("position_key").alias("a"), offset.alias("b"))
-        partition = F.col(AT).getField("partition").cast("long")
-        return F.struct(partition.alias("a"), offset.alias("b"))
+        # Rows of earlier versions have no number, and are before those that have one. One key is in one partition.
+        commit = F.coalesce(F.col(AT).getField("commit"), F.lit(NOT_APPLIED).cast("long"))
+        return F.struct(commit.alias("a"), offset.alias("b"))
 
     def since_reset(self) -> DataFrame:
         """Return the changes that no TRUNCATE, snapshot or recreation of the table undid."""
@@ -81,8 +82,10 @@ def read_changes(lake: Lake, changelog: LakeTable) -> DataFrame:
     at = F.col(quoted(_struct_of(rows)))
     number = F.substring_index(at.getField("file"), ".", -1).cast("long")
     kind = F.when(at.getField("op").isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
+    known = rows.schema[_struct_of(rows)].dataType.fieldNames()  # type: ignore[attr-defined]  # a struct
     change = F.struct(
         *[at.getField(name).alias(name) for name in _META],
+        (at.getField("commit") if "commit" in known else F.lit(None).cast("long")).alias("commit"),
         at.getField("row").alias("row"),
         at.getField("file").alias("file"),
         position_key(F.coalesce(number, F.lit(0)), at.getField("pos")).alias("position_key"),
@@ -277,6 +280,6 @@ def _key_of(position: SourcePosition) -> int:
 def _struct_of(rows: DataFrame) -> str:
     """Return the name of the changelog's struct column."""
     for found in reversed(rows.schema.fields):
-        if set(getattr(found.dataType, "names", ())) >= _STRUCT_FIELDS:
+        if set(getattr(found.dataType, "names", ())) >= FIRST_FIELDS:
             return found.name
     raise UnsupportedChange("the table is no changelog of this engine")

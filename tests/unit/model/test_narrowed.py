@@ -70,7 +70,9 @@ def test_a_part_is_described_without_bounds_that_no_value_is_beyond(
 
 @given(SPANS, st.sampled_from("pä"))
 def test_a_request_fits_into_a_property(spans: list[KeySpan], letter: str) -> None:
-    request = new_request(TableId("a" * 64, "b" * 64), "r" * 400, narrowed=Narrowed.to("c" * 64, spans, 255))
+    of_bytes = [KeySpan(max(0, span.low), max(0, span.high), span.rows) for span in spans]
+    narrowed = Narrowed.to("c" * 64, of_bytes, 255)
+    request = new_request(TableId("a" * 64, "b" * 64), "r" * 400, narrowed=narrowed)
     text = replace(request, problem=letter * 400, rows=10**12, estimated=10**12).to_json()
     assert len(text) <= 1000
     read = Request.from_json(text)

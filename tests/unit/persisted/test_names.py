@@ -201,7 +201,8 @@ def test_changelog_columns_are_unchanged() -> None:
         '{"id": 10, "name": "server_id", "required": false, "type": "long"}, '
         '{"id": 11, "name": "gtid", "required": false, "type": "string"}, '
         '{"id": 12, "name": "partition", "required": false, "type": "int"}, '
-        '{"id": 13, "name": "offset", "required": false, "type": "long"}]}}]}'
+        '{"id": 13, "name": "offset", "required": false, "type": "long"}, '
+        '{"id": 14, "name": "commit", "required": false, "type": "long"}]}}]}'
     )
     assert change_column(["_Change"]) == "__change"
     assert [str(kind) for kind in RowKind] == [
