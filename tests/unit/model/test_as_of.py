@@ -38,7 +38,7 @@ def test_bound_is_before_later_positions_and_its_own() -> None:
     assert [bound.is_before(position) for position in at] == [False, True, True]
     assert bound.is_before(SourcePosition("b.000124", 4))
     assert not bound.is_before(SourcePosition("b.000123", 4566, 9))
-    assert (bound.text, Bound(KEY).text) == ("binlog.000123:4567/2", "binlog.000123:4567")
+    assert (bound.text, Bound(KEY).text) == ("*.000123:4567/2", "*.000123:4567")
     assert Bound(KEY).is_before(at[0])
 
 

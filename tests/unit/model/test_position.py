@@ -19,7 +19,7 @@ KINDS = st.integers(0, 1)
 def test_packed_position_unpacks_to_the_same_position(position: SourcePosition, kind: int) -> None:
     packed = PackedPosition.pack(position, kind)
     assert packed.unpack() == position
-    assert packed.unpack().file == position.file
+    assert packed.unpack().file == position.file.replace("binlog", "*")
     assert packed.kind == kind
     assert 0 <= packed.position_key < 1 << 63
 

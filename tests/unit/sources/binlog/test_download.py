@@ -47,7 +47,7 @@ def downloaded(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> tu
         stream.write(name.encode())
         yield len(name)
 
-    monkeypatch.setattr(module, "_replica", replica)
+    monkeypatch.setattr(module, "replica_connection", replica)
     monkeypatch.setattr(module, "_copy", copy)
     return module.download(SOURCE, folder, lambda _, __: None, lambda: False)
 

@@ -46,7 +46,7 @@ def row(kind: str, whole: str | None = None, **facts: Any) -> dict[str, Any]:
         (row("datetime", fraction=0), TIMESTAMP, Encoding.MILLIS),
         (row("datetime", "datetime(6)", fraction=6), TIMESTAMP, Encoding.MICROS),
         (row("time", "time(6)", fraction=6), LONG, Encoding.PLAIN),
-        (row("varchar", "varchar(9)", size=9, charset="sjis"), STRING, Encoding.PLAIN),
+        (row("varchar", "varchar(9)", size=9, charset="sjis"), STRING, Encoding.SJIS),
         (row("binary", "binary(9)", size=9), BINARY, Encoding.PLAIN),
         (row("geomcollection"), BINARY, Encoding.GEOMETRY),
         (row("vector", "vector(3)", size=12), VECTOR, Encoding.PLAIN),
