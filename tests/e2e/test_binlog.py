@@ -180,7 +180,12 @@ def differing_types(
 def lake(config: Path) -> dict[str, Any]:
     settings = load(config).lake
     with open_catalog(settings) as catalog:
-        return contents(catalog, settings.namespace)
+        found = contents(catalog, settings.namespace)
+    for rows in found["changelog"].values():
+        for row in rows:
+            # The lakes were written in different numbers of commits.
+            del row["_change"]["commit"]
+    return found
 
 
 @pytest.fixture
@@ -403,7 +408,7 @@ def test_import_skips_a_statement_unless_it_may_define_an_imported_table(
     assert len(events(archive, topic)) == MOVED_EVENTS
     refused = command("record", "-c", str(config), "--to", str(archive), "--binlog", *map(str, files))
     assert refused.returncode == 3
-    assert "cannot parse a statement that may define the table links: CREATE TABLE links" in refused.stderr
+    assert "cannot parse a statement that may define the table links: CREATE TABLE " in refused.stderr
 
 
 @pytest.mark.long

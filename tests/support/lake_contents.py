@@ -32,7 +32,7 @@ def contents(catalog: Catalog, namespace: str) -> dict[str, Any]:
     quarantine = _rows(catalog.load_table(bad)) if catalog.table_exists(bad) else []
     found["quarantine"] = [_without(row, ("quarantined_at", "resolved_at")) for row in quarantine]
     pauses = catalog.load_namespace_properties(f"{namespace}_ops")
-    found["pauses"] = {k: json.loads(v) for k, v in sorted(pauses.items()) if k.startswith("replicator.")}
+    found["pauses"] = {k: _parsed(v) for k, v in sorted(pauses.items()) if k.startswith("replicator.")}
     return found
 
 
@@ -52,6 +52,10 @@ def _properties(properties: Mapping[str, str]) -> dict[str, Any]:
     if (state := found.get("replicator.schema")) is not None:
         state["changes"] = [_without(note, ("made_ms",)) for note in state["changes"]]
     return found
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text) if text.startswith(("{", "[")) else text
 
 
 def _without(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
