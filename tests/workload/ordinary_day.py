@@ -61,4 +61,7 @@ def sessions() -> list[Session]:
 
 def _session(name: str, *settings: str) -> Session:
     values = dict(setting.split(" ") for setting in settings if " " in setting)
-    return replace(Session(name, brief="brief" in settings, open="open" in settings), **values)
+    plain = Session(name, brief="brief" in settings, open="open" in settings)
+    return replace(
+        plain, charset=values.get("charset", plain.charset), since=values.get("since", plain.since)
+    )
