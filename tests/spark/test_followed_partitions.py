@@ -233,7 +233,8 @@ def test_dates_are_followed_unless_one_may_be_a_zero_date(
     lake: LakeHarness, kind: str, day: int, zero: bool
 ) -> None:
     columns = (ID, ColumnSpec("d", kind, False))
-    scenario = partitioned(DATES, columns=columns, key=("id", "d"))
+    # A zero date in the key would pause the table for another reason.
+    scenario = partitioned(DATES, columns=columns, key=("id",))
     first = 19_754 * day
     for number, value in [(1, 19_000 * day), (2, first - 1), (3, first), (4, 20_000 * day)]:
         scenario.insert(id=number, d=value)

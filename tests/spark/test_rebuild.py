@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.errors import CheckFailed, FencedError, UnsupportedChange, UsageError
+from replicator.lake.properties import CREATED_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY
 from replicator.model.as_of import parse_as_of
 from replicator.model.reread import DONE_KEY
@@ -139,8 +140,8 @@ def test_table_in_another_namespace_says_what_it_was_made_of(lake: LakeHarness) 
         found = json.loads(table.properties[REBUILT_KEY])
     assert found["source"] == "shop.orders"
     assert found["changelog"] == "shop_changes.orders"
-    assert (found["as_of"], found["position"], found["complete"]) == (at(101), "binlog.000001:101", True)
-    assert [name for name in table.properties if name.startswith("replicator.")] == [REBUILT_KEY]
+    assert (found["as_of"], found["position"], found["complete"]) == (at(101), "*.000001:101", True)
+    assert {name for name in table.properties if name.startswith("replicator.")} == {CREATED_KEY, REBUILT_KEY}
     # Repeating the command changes nothing; another moment is refused.
     assert rebuild(lake, mirror, as_of=at(101), to="then") == (replace(report, changed=False),)
     with pytest.raises(UsageError, match="exists already"):
