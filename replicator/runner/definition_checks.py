@@ -186,7 +186,10 @@ class DefinitionChecks:
     def _compare(self, reading: Reading) -> dict[TableId, _Difference]:
         """Return the tables that differ as they did the last time."""
         found = {}
-        for table, definition in reading.definitions.items():
+        for named, definition in reading.definitions.items():
+            # A server that ignores letter case has another spelling than its statements.
+            spelt = self._context.schemas.spelling_of(named)
+            table = named if spelt in reading.definitions else spelt
             if (version := self._version(table)) is None:
                 if reading.must_know:
                     found[table] = _Difference(("it has none",), None)

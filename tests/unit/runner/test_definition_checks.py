@@ -55,7 +55,9 @@ class Harness:
         lake = SimpleNamespace(
             set_namespace_property=lambda _, key, value: self.properties.update({key: value})
         )
-        schemas = SimpleNamespace(revision=1, history=lambda table: self.histories[table])
+        schemas = SimpleNamespace(
+            revision=1, history=lambda table: self.histories[table], spelling_of=lambda table: table
+        )
         config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="shop_ops"), source=None, log=None)
         context = SimpleNamespace(lake=lake, schemas=schemas, config=config)
         tables = SimpleNamespace(pause=self.pause, paused=self.paused)
