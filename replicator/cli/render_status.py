@@ -34,7 +34,6 @@ _CHANGES_SHOWN: Final = 5
 _TABLES_SHOWN: Final = 5
 _OWN_STATES: Final = ("paused", "excluded", "unreadable")
 """The states whose reason is a table's own; other reasons are said once for all tables."""
-_DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)

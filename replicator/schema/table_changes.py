@@ -37,8 +37,6 @@ _TIME: Final = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
 _CLOCK: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 _WIDE: Final = Context(prec=3 * mysql_types.MOST_DIGITS)
 """The precision for decimals with all digits that MySQL has on both sides of the point, and more."""
-_LONGEST_SEARCH: Final = 10_000_000
-"""Maximum number of characters searched for the columns of a statement: 400 columns in a statement of 25,000."""
 _LONG: Final = (1 << 63) - 1
 _MOST_TABLES: Final = 10_000
 _LONGEST_ID: Final = 1024
