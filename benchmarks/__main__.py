@@ -110,12 +110,13 @@ def freshness(
     rate: Annotated[float, typer.Option(help="Changes a second.")] = 1000.0,
     trigger: Annotated[str, typer.Option(help="As in the config: continuous, 2 seconds, …")] = "continuous",
     maintenance: Annotated[bool, typer.Option(help="Maintain the tables between batches.")] = True,
+    checks: Annotated[bool, typer.Option(help="Compare rows with the source beside the batches.")] = True,
     driver_memory: Memory = "4g",
     results: Results = _RESULTS,
 ) -> None:
     """From commits in a real MySQL to commits in the lake, at a steady rate."""
     options = freshness_module.Options(
-        minutes, rate, trigger, driver_memory=driver_memory, maintenance=maintenance
+        minutes, rate, trigger, driver_memory=driver_memory, maintenance=maintenance, checks=checks
     )
     _end(right=freshness_module.freshness(options, results))
 

@@ -5,6 +5,7 @@ its commit in the source. The files of the changelog show which snapshot that is
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,21 +18,23 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
-from benchmarks import shopload
+from benchmarks import shopload, threads
 from benchmarks.broker import cache_folder
 from benchmarks.engine import Target
 from benchmarks.processes import TreeMeter, Usage, child_environment
+from benchmarks.readings import cpu_seconds, mysql_process, root_cursor
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.shopload import Server
 from replicator.config import Config, load
 from replicator.lake.reader import open_catalog, tables_in
 from replicator.operations.connector import register
-from replicator.operations.stack import LocalStack
+from replicator.operations.stack import Endpoints, LocalStack
 from replicator.operations.status.read import read_status
 
 _PREFIX = "fresh"
@@ -51,6 +54,7 @@ class Options:
     changelog: bool = True
     driver_memory: str = "4g"
     maintenance: bool = True
+    checks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,34 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """CPU seconds of MySQL, and rows that InnoDB read. The writer's statements read rows too."""
+
+    cpu_seconds: float
+    rows_read: int
+
+    @classmethod
+    def now(cls, stack: LocalStack, at: Endpoints) -> "Source":
+        """Return the figures since the server's start."""
+        with root_cursor(at) as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_rows_read'")
+            return cls(cpu_seconds(mysql_process(stack)), int(cursor.fetchall()[0][1]))
+
+    def since(self, before: "Source") -> "Source":
+        """Return what was used after `before`."""
+        return Source(self.cpu_seconds - before.cpu_seconds, self.rows_read - before.rows_read)
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What the mirror spent on comparing rows: cores of its threads; tables that were compared as a whole, or parts."""
+
+    cores: float
+    tables: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Run:
     """What happened: `window` has the first and last moment of the measured changes, milliseconds since the epoch."""
 
@@ -81,6 +113,8 @@ class _Run:
     caught_up: float
     usage: Usage
     maintained: float
+    source: Source
+    checks: Checks
 
 
 def freshness(options: Options, results: Path) -> bool:
@@ -104,17 +138,26 @@ def freshness(options: Options, results: Path) -> bool:
         )  # fmt: skip
         with path.open("a") as file:
             file.write(f"[maintenance]\nenabled = {json.dumps(options.maintenance)}\n")
+            file.write("" if options.checks else "[verify]\nenabled = false\n")
         config = load(path)
         register(config)
         with _mirror(target, path) as meter:
             _wait_for_tables(config)
             _write(root, _WARM_UP_S, options.changes_per_second)
-            begun_ms = time.time_ns() // 1_000_000
+            begun_ms, before = time.time_ns() // 1_000_000, Source.now(stack, endpoints)
             made = _write(root, options.minutes * 60, options.changes_per_second)
-            ended_ms = time.time_ns() // 1_000_000
+            ended_ms, source = time.time_ns() // 1_000_000, Source.now(stack, endpoints).since(before)
             caught_up = _wait_until_current(config)
-        maintained = _maintenance_seconds(target.log("mirror"), begun_ms, ended_ms)
-        run = _Run((begun_ms, ended_ms), made, caught_up, meter.stop(), maintained)
+        window, log = (begun_ms, ended_ms), target.log("mirror")
+        # No batch is applied during maintenance.
+        maintained = sum(line["seconds"] for line in _logged(log, "maintained", window))
+        checked = _logged(log, "table checked", window)
+        checks = Checks(
+            threads.cpu_of_checks(target.log("threads"), *window) / (ended_ms - begun_ms) * 1000,
+            len(checked),
+            sum(line["rows"] for line in checked),
+        )
+        run = _Run(window, made, caught_up, meter.stop(), maintained, source, checks)
         return _report(options, results, root, config, run)
     finally:
         stack.down()
@@ -123,11 +166,13 @@ def freshness(options: Options, results: Path) -> bool:
 @contextmanager
 def _mirror(target: Target, config: Path) -> Iterator[TreeMeter]:
     """Run the mirror in a separate process, and stop it with SIGTERM as an operator would."""
-    program = str(Path(sys.executable).parent / "replicator")
+    program = [sys.executable, "-m", "benchmarks.threads", str(target.log("threads"))]
     log = target.log("mirror")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
-        mirror = subprocess.Popen([program, "run", "-c", str(config)], stdout=output, stderr=output)
+        mirror = subprocess.Popen(
+            [*program, "run", "-c", str(config)], stdout=output, stderr=output, env=child_environment()
+        )
         try:
             yield TreeMeter(mirror.pid)
         finally:
@@ -139,17 +184,15 @@ def _mirror(target: Target, config: Path) -> Iterator[TreeMeter]:
                 raise
 
 
-def _maintenance_seconds(log: Path, begun_ms: int, ended_ms: int) -> float:
-    """Return the seconds that the mirror spent on maintenance between two times, according to its log.
-
-    It applies no batch meanwhile.
-    """
-    seconds = 0.0
-    for line in log.read_text().splitlines():
-        if line.startswith("{") and (found := json.loads(line)).get("event") == "maintained":
-            at = datetime.fromisoformat(found["timestamp"]).timestamp() * 1000
-            seconds += found["seconds"] if begun_ms <= at <= ended_ms else 0
-    return seconds
+def _logged(log: Path, event: str, window: tuple[int, int]) -> list[dict[str, Any]]:
+    """Return the lines about one kind of event that the mirror logged between two times."""
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [
+        line
+        for line in lines
+        if line.get("event") == event
+        and window[0] <= datetime.fromisoformat(line["timestamp"]).timestamp() * 1000 <= window[1]
+    ]
 
 
 def _write(server: Server, seconds: float, changes_per_second: float) -> dict[str, float]:
@@ -199,6 +242,7 @@ def _report(options: Options, results: Path, root: Server, config: Config, run: 
         wrong.append(f"{run.made['changes']:.0f} changes were made, the changelogs hold {measured.changes}")
     if not measured.sustained:
         wrong.append(f"the mirror fell behind: {measured.early:.1f} s early, {measured.late:.1f} s late")
+    seconds = (run.window[1] - run.window[0]) / 1000
     rate = run.made["changes"] / (options.minutes * 60 + run.made["slipped_seconds"])
     rows = [
         ("changes", measured.changes), ("changes/s", rate), ("commits a table", measured.commits / 10),
@@ -207,13 +251,17 @@ def _report(options: Options, results: Path, root: Server, config: Config, run: 
         ("median, first third", measured.early), ("median, last third", measured.late),
         ("caught up after, s", run.caught_up), ("mirror's cores", run.usage.cpu_seconds / run.usage.seconds),
         ("mirror's peak MiB", run.usage.peak_rss / 2**20),
-        ("maintenance, share of the time", 1000 * run.maintained / (run.window[1] - run.window[0])),
+        ("maintenance, share of the time", run.maintained / seconds),
+        ("threads that compare rows, cores", run.checks.cores),
+        ("tables or parts compared as a whole", run.checks.tables), ("their rows/s", run.checks.rows / seconds),
+        ("MySQL's cores", run.source.cpu_seconds / seconds), ("InnoDB's rows read/s", run.source.rows_read / seconds),
     ]  # fmt: skip
     show(f"freshness, ten tables, trigger {options.trigger}", ("", "value"), rows)
     goals = [
         Goal("p50, seconds", measured.p50, 3.0, at_least=False),
         Goal("p99, seconds", measured.p99, 8.0, at_least=False),
         Goal("changes/s", rate, 0.98 * options.changes_per_second, at_least=True),
+        Goal("threads that compare rows, cores", run.checks.cores, 0.02, at_least=False),
     ]
     show_goals(goals)
     for line in wrong:
@@ -225,9 +273,13 @@ def _report(options: Options, results: Path, root: Server, config: Config, run: 
         "caught_up_seconds": run.caught_up,
         "usage": asdict(run.usage),
         "maintenance_seconds": run.maintained,
+        "seconds": seconds,
+        "source": asdict(run.source),
+        "checks": asdict(run.checks),
+        "load_average": os.getloadavg(),
         "wrong": wrong,
     }
-    save(results, "freshness", result, goals)
+    save(results, "freshness" if options.checks else "freshness-without-checks", result, goals)
     return not wrong
 
 
