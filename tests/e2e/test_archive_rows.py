@@ -6,8 +6,10 @@ import pytest
 import requests
 
 from tests.e2e.test_replay import archive_all, other_lake, run
+from tests.support.encodings import ENCODINGS, Encoding
 from tests.support.mirror import HEALING_MIRROR, START_S, Comparison, MirrorProcess
 from tests.support.mirrored_database import MirroredDatabaseBuilder
+from tests.support.source import SourceDatabase
 
 
 @pytest.mark.fault(
@@ -51,8 +53,11 @@ def test_replay_refuses_the_table_whose_first_rows_the_archive_lacks_and_run_rea
     assert Comparison.of(mirrored.database, new).differences() == {}
 
 
-def test_archive_with_rows_restores_every_table_without_the_source(
-    mirror_database: MirroredDatabaseBuilder,
+@pytest.mark.parametrize(
+    "encoding", [ENCODINGS[1], pytest.param(ENCODINGS[2], marks=pytest.mark.long)], ids=str
+)
+def test_archive_with_rows_restores_every_table_without_the_source_and_run_goes_on(
+    mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, encoding: Encoding
 ) -> None:
     prepare = [
         "CREATE TABLE empty_one (id INT PRIMARY KEY)",
@@ -61,7 +66,8 @@ def test_archive_with_rows_restores_every_table_without_the_source(
         "CREATE TABLE keyless (a INT, b TEXT)",
         "INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)",
     ]
-    mirrored = mirror_database(tables=3, extra=HEALING_MIRROR, prepare=prepare)
+    log = encoding.log(source_database)
+    mirrored = mirror_database(tables=3, log=log, extra=HEALING_MIRROR, prepare=prepare)
     archive, new = mirrored.folder / "archive", other_lake(mirrored, "new")
     with mirrored.writers(1, pause=0.1):
         run("record", "-c", mirrored.config, "--to", archive, "--until-caught-up")
@@ -83,3 +89,15 @@ def test_archive_with_rows_restores_every_table_without_the_source(
     assert "0 events in 0 batches" in run("replay", "-c", new, "--from", archive)
     names = requests.get(f"{mirrored.database.endpoints.connect_url}/connectors", timeout=30).json()
     assert not [name for name in names if name.startswith(f"{mirrored.database.prefix}-rows")]
+    mirrored.database.execute(
+        "UPDATE quiet SET d = 2.50",
+        "INSERT INTO keyless VALUES (3, 'c')",
+        "DELETE FROM young",
+        "INSERT INTO empty_one VALUES (1)",
+        "DELETE FROM t01 LIMIT 1",
+    )
+    mirror = MirrorProcess(new, mirrored.folder / "later.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert not [line for line in mirror.lines() if line["event"] == "re-read done"]
+    assert comparison.differences() == {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from tests.support.source import SourceDatabase
 
@@ -10,6 +11,32 @@ EASTERN = "US/Eastern"
 _ZONE = 9001
 _TRANSITION_S = 1_793_512_800
 """2026-11-01 06:00 UTC."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Settings of the server, and the time zone of the mirror's process."""
+
+    time_zone: str
+    sql_mode: str
+    client_zone: str
+
+    def __str__(self) -> str:
+        return f"{self.time_zone} {self.client_zone} {self.sql_mode.partition(',')[0]}".strip()
+
+
+USUAL = Environment("SYSTEM", "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "UTC")
+KOLKATA = Environment("+05:30", "ANSI_QUOTES,PIPES_AS_CONCAT", "America/New_York")
+ENVIRONMENTS = (
+    Environment(EASTERN, "", "America/New_York"),
+    KOLKATA,
+    Environment(
+        EASTERN,
+        "NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,NO_UNSIGNED_SUBTRACTION",
+        "Asia/Kolkata",
+    ),
+    Environment("SYSTEM", "TRADITIONAL,ONLY_FULL_GROUP_BY,REAL_AS_FLOAT", "America/New_York"),
+)
 
 
 @contextmanager
