@@ -178,7 +178,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
 
 
 def _repaired(settings: "Config", wanted: "Wanted", found: "Report", show: "ShowProgress") -> "Report":
-    from replicator.operations.verify.repair import repair
+    from replicator.operations.repair import repair
 
     def report(requests: "Sequence[Request]") -> None:
         running = [r for r in requests if not r.has_ended]

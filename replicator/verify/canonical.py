@@ -35,7 +35,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType
@@ -78,27 +78,46 @@ _WIRE_FORMS: Final[Mapping[Wire, Form]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedColumn:
-    """A column that is compared.
+class LakeColumn:
+    """A column as the lake's side of a comparison needs it.
 
     Attributes:
         source: its name in the source.
         lake: its name in the lake.
         form: its canonical form.
-        type: the type that it must have in the lake.
         declared: its declared type in the source.
         nullable: whether the source allows NULL.
-        expression: the SQL expression of the form.
-        is_ordered: whether both sides order its values alike: integers and BINARY.
-        width: the length of its values in bytes, of BINARY; None for other types.
     """
 
     source: str
     lake: str
     form: Form
-    type: LakeType
     declared: str
     nullable: bool
+
+    @property
+    def fraction(self) -> int:
+        """Number of digits of seconds behind the point, of a time."""
+        return int((re.findall(r"\((\d)\)", self.declared) or ["0"])[0])
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its values may contain everything, so that their length is needed to tell where they end."""
+        return self.form in _MEASURED
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedColumn(LakeColumn):
+    """A column that is compared.
+
+    Attributes:
+        type: the type that it must have in the lake.
+        expression: the SQL expression of the form.
+        is_ordered: whether both sides order its values alike: integers and BINARY.
+        width: the length of its values in bytes, of BINARY; None for other types.
+    """
+
+    type: LakeType
     expression: str
     is_ordered: bool
     width: int | None = None
@@ -107,11 +126,6 @@ class ComparedColumn:
     def is_unsigned(self) -> bool:
         """Whether it has no negative numbers."""
         return "unsigned" in self.declared
-
-    @property
-    def fraction(self) -> int:
-        """Number of digits of seconds behind the point, of a time."""
-        return int((re.findall(r"\((\d)\)", self.declared) or ["0"])[0])
 
     @property
     def null_test(self) -> str:
@@ -138,10 +152,8 @@ class ComparedColumn:
                 return f"x'{value.hex()}'"
         raise ValueError(f"no literal of the form {self.form}")
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether its values may contain everything, so that their length is needed to tell where they end."""
-        return self.form in _MEASURED
+
+_Column = TypeVar("_Column", bound=LakeColumn)
 
 
 def compared_column(source: SourceColumn, lake: str) -> ComparedColumn:
@@ -199,7 +211,7 @@ def _expression(source: SourceColumn, form: Form, kind: str) -> str:
             return source.expression
 
 
-def measured(columns: Sequence[ComparedColumn]) -> list[ComparedColumn]:
+def measured(columns: Sequence[_Column]) -> list[_Column]:
     """Return the columns whose lengths are in row texts."""
     return [column for column in columns if column.is_measured][:-1]
 

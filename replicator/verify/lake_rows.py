@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from replicator.errors import SchemaError
-from replicator.verify.canonical import MODULUS, ComparedColumn, Form, measured
+from replicator.verify.canonical import MODULUS, ComparedColumn, Form, LakeColumn, measured
 from replicator.verify.mysql_json import mysql_json
 
 _SEPARATOR: Final = pa.scalar(b"|", pa.large_binary())
@@ -57,7 +57,7 @@ def no_rows(mirror: Table, columns: Sequence[ComparedColumn]) -> pa.Table:
     return schema_to_pyarrow(schema, include_field_ids=False).empty_table()
 
 
-def forms(rows: pa.Table, columns: Sequence[ComparedColumn]) -> list[pa.Array]:
+def forms(rows: pa.Table, columns: Sequence[LakeColumn]) -> list[pa.Array]:
     """Return the canonical forms of columns, as large_binary; null for NULL.
 
     Raises:
@@ -66,7 +66,7 @@ def forms(rows: pa.Table, columns: Sequence[ComparedColumn]) -> list[pa.Array]:
     return [_form_of(rows, column) for column in columns]
 
 
-def _form_of(rows: pa.Table, column: ComparedColumn) -> pa.Array:
+def _form_of(rows: pa.Table, column: LakeColumn) -> pa.Array:
     if column.lake not in rows.schema.names:
         raise SchemaError(f"the lake has no column {column.lake}")
     values = rows.column(column.lake).combine_chunks()
@@ -195,7 +195,7 @@ _FORMS: Final[Mapping[Form, Callable[[pa.Array], pa.Array]]] = {
 }
 
 
-def row_texts(arrays: Sequence[pa.Array], columns: Sequence[ComparedColumn]) -> pa.Array:
+def row_texts(arrays: Sequence[pa.Array], columns: Sequence[LakeColumn]) -> pa.Array:
     """Return the row texts of canonical forms."""
     pairs = list(zip(columns, arrays, strict=True))
     parts = [array if column.nullable else pc.fill_null(array, _LACKING) for column, array in pairs]
@@ -227,6 +227,6 @@ def hashes(texts: pa.Array) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     return np.frombuffer(digests, ">u8").reshape(-1, _DIGEST_WORDS)[:, 0].astype(np.uint64)
 
 
-def hash_rows(rows: pa.Table, columns: Sequence[ComparedColumn]) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+def hash_rows(rows: pa.Table, columns: Sequence[LakeColumn]) -> "np.ndarray[Any, np.dtype[np.uint64]]":
     """Return the hash of each row. Raises SchemaError as `forms`."""
     return hashes(row_texts(forms(rows, columns), columns))

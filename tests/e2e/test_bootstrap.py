@@ -10,9 +10,8 @@ from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.model.changelog import RowKind
 from replicator.operations.connector import register
-from replicator.operations.verify.checksum import canonical_value
-from replicator.operations.verify.mysql import SourceTable
 from tests.e2e.test_conformance import INSERTED, available, execute, source
+from tests.support.canonical_rows import SourceTable, canonical_value
 from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads, changes

@@ -12,10 +12,9 @@ from replicator.config import load
 from replicator.lake.reader import open_catalog
 from replicator.model.table import TableId
 from replicator.operations.connector import register
-from replicator.operations.verify.checksum import canonical_value
-from replicator.operations.verify.mysql import SourceTable, describe, use_utc
 from replicator.sources.mysql.definitions import source_definition
 from tests.support import topics
+from tests.support.canonical_rows import SourceTable, canonical_value, describe, use_utc
 from tests.support.conformance import TYPE_PATHS, ConformancePage, Part
 from tests.support.encodings import ENCODINGS, Encoding
 from tests.support.golden import GoldenTable, write_golden

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replicator.operations.verify.mysql import describe
+from tests.support.canonical_rows import describe
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 

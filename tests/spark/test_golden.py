@@ -14,8 +14,8 @@ from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import RawRecord
 from replicator.model.table import TableId
-from replicator.operations.verify.checksum import Kind, canonical_value
 from tests.oracle.values import plain_value
+from tests.support.canonical_rows import Kind, canonical_value
 from tests.support.golden import golden_events, golden_files
 
 

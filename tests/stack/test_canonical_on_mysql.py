@@ -1,14 +1,15 @@
 """Canonical texts of values in a real MySQL, and the workloads that write them."""
 
 import time
+from pathlib import Path
 
 import pytest
 
-from replicator.errors import SchemaError
-from replicator.operations.verify.checksum import checksum_texts
-from replicator.operations.verify.mysql import database_state, describe, source_rows, use_utc
+from replicator.config import load
+from tests.support.canonical_rows import describe, source_rows, use_utc
 from tests.support.source import SourceDatabase
 from tests.workload.random_writer import RandomWriter, create_tables, random_tables, read_source
+from tests.workload.record_demo import source_state
 from tests.workload.schema import CHANGES, TABLES
 from tests.workload.webshop import WebShop
 
@@ -60,26 +61,9 @@ def test_source_rows_have_canonical_texts_for_every_column_type(source_database:
         assert source_rows(connection, table) == [tuple(text for _, _, _, text in COLUMNS)]
 
 
-def test_describe_fails_when_the_table_is_missing(source_database: SourceDatabase) -> None:
-    with source_database.connect() as connection, pytest.raises(SchemaError, match="no table"):
-        describe(connection, source_database.name, "nothing")
-
-
-def test_database_state_is_read_at_one_position(source_database: SourceDatabase) -> None:
-    source_database.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
-    with source_database.connect(autocommit=False) as connection:
-        state = database_state(connection, source_database.name)
-        again = database_state(connection, source_database.name)
-        assert (state.gtid_set, state.binlog_position) == (again.gtid_set, again.binlog_position)
-        source_database.execute("INSERT INTO t VALUES (3)")
-        later = database_state(connection, source_database.name)
-    assert later.binlog_position > state.binlog_position
-    _, found = state.tables[f"{source_database.name}.t"]
-    assert found == checksum_texts([b"1:1", b"1:2"])
-    assert later.tables[f"{source_database.name}.t"][1].rows == 3
-
-
-def test_web_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase) -> None:
+def test_web_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase, tmp_path: Path) -> None:
+    file = tmp_path / "mirror.toml"
+    file.write_text(source_database.config_text(tmp_path))
     states = []
     for _ in range(2):
         with source_database.connect(autocommit=False, charset="utf8mb4") as connection:
@@ -90,10 +74,10 @@ def test_web_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase)
             shop = WebShop(connection, seed=3)
             shop.create()
             shop.work(60 * (len(CHANGES) + 1))
-            states.append(database_state(connection, source_database.name).tables)
+        states.append(source_state(load(file), source_database.name).tables)
     assert states[0] == states[1]
     assert len(states[0]) == len(TABLES) + 1
-    columns = {c.name for c in states[0][f"{source_database.name}.inventory"][0].columns}
+    columns = {c.source for c in states[0][f"{source_database.name}.inventory"][0].columns}
     assert "shelf" in columns
 
 

@@ -8,7 +8,7 @@ has, as JSON:
 - ``schemas``: the text of key and value up to the payload, with the schema, if events contain one; else nothing,
 - ``events``: pairs of key and value, as text, of rows that the snapshot read and of later rows; only the payloads if
   events contain a schema (`golden_events` joins them),
-- ``kinds``: column → the kind of its canonical text (`replicator.operations.verify.checksum`),
+- ``kinds``: column → the kind of its canonical text (`tests.support.canonical_rows`),
 - ``known``: columns whose values may differ from those in the source,
 - ``rows``: key → column → canonical text of the result of `SELECT` for the rows of these events.
 """

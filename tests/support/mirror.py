@@ -22,9 +22,15 @@ from replicator.errors import ReplicatorError
 from replicator.lake.reader import open_catalog
 from replicator.model.table import lake_names
 from replicator.operations.status.read import read_status
-from replicator.operations.verify.checksum import canonical_value
-from replicator.operations.verify.mysql import SourceTable, describe, sort_key, source_rows, use_utc
 from tests.oracle.compare import applied_order
+from tests.support.canonical_rows import (
+    SourceTable,
+    canonical_value,
+    describe,
+    sort_key,
+    source_rows,
+    use_utc,
+)
 from tests.support.source import SourceDatabase
 
 COMMAND = str(Path(sys.executable).with_name("replicator"))

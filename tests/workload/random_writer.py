@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.cursors import Cursor
 
-from replicator.operations.verify.mysql import describe, source_rows, use_utc
+from tests.support.canonical_rows import describe, source_rows, use_utc
 
 Connection: TypeAlias = "pymysql.Connection[Cursor]"
 CanonicalRows: TypeAlias = list[tuple[bytes | None, ...]]

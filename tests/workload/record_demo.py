@@ -7,12 +7,12 @@ Starts MySQL, Kafka and Connect in a separate folder, and stops them at the end.
 
 import argparse
 import json
-import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,13 +20,19 @@ import pymysql
 from confluent_kafka import Consumer, TopicPartition
 
 from replicator.config import Config, parse
+from replicator.config.column_rules import ColumnRuleBook
+from replicator.model.gtid import Transaction
+from replicator.model.table import TableId
 from replicator.operations.connector import register
 from replicator.operations.demo import RECORDING
+from replicator.operations.demo.source import FORMAT, SOURCE_NAME, VERSION
 from replicator.operations.record import record, recorded_topics
 from replicator.operations.stack import Endpoints, LocalStack, Options
-from replicator.operations.verify.mysql import SourceState, database_state
-from replicator.operations.verify.recording import SOURCE_NAME, RecordedSource, RecordedTable
 from replicator.sources.archive import ArchiveReader
+from replicator.verify.canonical import combined_hash
+from replicator.verify.compared_table import ComparedTable, compared_table
+from replicator.verify.lake_rows import Checksum
+from replicator.verify.source_side import Fence, open_source
 from tests.workload.webshop import WebShop
 
 DATABASE: Final = "shop"
@@ -62,7 +68,15 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_recording(endpoints: Endpoints, to: Path, *, changes: int, seed: int) -> RecordedSource:
+@dataclass(frozen=True)
+class SourceState:
+    """The contents of the shop's database, at the position `fence`."""
+
+    fence: Fence
+    tables: Mapping[str, tuple[ComparedTable, Checksum]]
+
+
+def make_recording(endpoints: Endpoints, to: Path, *, changes: int, seed: int) -> None:
     """Run the shop on a running stack, and record it to `to` with the source's checksums."""
     config = _config(endpoints, to.parent)
     root = pymysql.connect(
@@ -78,20 +92,57 @@ def make_recording(endpoints: Endpoints, to: Path, *, changes: int, seed: int) -
         root.select_db(DATABASE)
         shop = WebShop(root, seed)
         shop.create()
-        before = _rows(database_state(root, DATABASE))
+        before = sum(checksum.rows for _, checksum in source_state(config, DATABASE).tables.values())
         register(config)
         print(f"waiting for the snapshot of {before:,} rows")
         _wait(lambda: _log_end(endpoints) >= before, "the snapshot")
         shop.work(changes, _printer(changes))
         _close_shop(root)
-        state = database_state(root, DATABASE)
+        state = source_state(config, DATABASE)
     print(f"{shop.changes:,} changes in {shop.transactions:,} transactions; waiting for the connector")
     _wait(lambda: _arrived(endpoints, state), "the last change")
     record(config, to, until_caught_up=True)
-    source = _source(state, shop, seed)
-    _check(to, source)
-    (to / SOURCE_NAME).write_text(source.to_json(), encoding="utf-8")
-    return source
+    _check(to, state)
+    text = json.dumps(document(state, shop, seed), indent=1, ensure_ascii=False)
+    (to / SOURCE_NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def source_state(config: Config, database: str) -> SourceState:
+    """Let MySQL compute the checksum of each table. The position is exact if nothing is written meanwhile."""
+    rules = ColumnRuleBook(config)
+    tables = {}
+    with open_source(config) as ((connection,), fence):
+        names = connection.exec_driver_sql(f"SHOW TABLES FROM `{database}`").scalars().all()
+        for name in sorted(names):
+            table = compared_table(connection, config, rules, TableId(database, name))
+            query = (
+                f"SELECT COUNT(*), {combined_hash(table.columns, distinct=False)} FROM {table.source.name}"
+            )
+            row = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).one()
+            tables[table.name] = table, Checksum.of_source(*row)
+    return SourceState(fence, tables)
+
+
+def document(state: SourceState, shop: WebShop, seed: int) -> dict[str, Any]:
+    """Return the content of source.json."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "server_version": state.fence.server_version,
+        "position": {"file": state.fence.seen_file, "pos": state.fence.seen_pos},
+        "workload": {"seed": seed, "changes": shop.changes + 1, "transactions": shop.transactions + 1},
+        "tables": {
+            name: {
+                "rows": checksum.rows,
+                "checksum": f"{checksum.hash:016x}",
+                "columns": [
+                    {"name": c.source, "type": c.declared, "form": str(c.form), "nullable": c.nullable}
+                    for c in table.columns
+                ],
+            }
+            for name, (table, checksum) in state.tables.items()
+        },
+    }
 
 
 def _config(endpoints: Endpoints, folder: Path) -> Config:
@@ -131,10 +182,6 @@ def _printer(changes: int) -> Callable[[int], None]:
             print(f"{done:,} of {changes:,} changes")
 
     return show
-
-
-def _rows(state: SourceState) -> int:
-    return sum(checksum.rows for _, checksum in state.tables.values())
 
 
 def _close_shop(connection: "pymysql.Connection[Any]") -> None:
@@ -188,31 +235,14 @@ def _arrived(endpoints: Endpoints, state: SourceState) -> bool:
         if value is None:
             return False
         gtid = json.loads(value)["source"]["gtid"]
-    return bool(gtid) and re.split("[-:]", state.gtid_set)[-1] == gtid.split(":")[-1]
+    last, seen = Transaction.parse(gtid), state.fence.seen
+    return last is not None and seen is not None and seen.next_number(last.origin) == last.number + 1
 
 
-def _source(state: SourceState, shop: WebShop, seed: int) -> RecordedSource:
-    tables = {
-        name: RecordedTable(table.key, table.columns, checksum)
-        for name, (table, checksum) in state.tables.items()
-    }
-    return RecordedSource(
-        server_version=state.server_version,
-        taken_at=state.taken_at,
-        gtid_set=state.gtid_set,
-        binlog_file=state.binlog_file,
-        binlog_position=state.binlog_position,
-        seed=seed,
-        changes=shop.changes + 1,
-        transactions=shop.transactions + 1,
-        tables=tables,
-    )
-
-
-def _check(archive: Path, source: RecordedSource) -> None:
+def _check(archive: Path, source: SourceState) -> None:
     """Check that the recorded events, applied one by one, produce as many rows as the source has."""
     reader = ArchiveReader(archive)
-    for name, table in source.tables.items():
+    for name, (_, checksum) in source.tables.items():
         keys: set[bytes | None] = set()
         for event in reader.events(f"shop.{name}", 0):
             op = None if event.value is None else json.loads(event.value)["op"]
@@ -222,10 +252,8 @@ def _check(archive: Path, source: RecordedSource) -> None:
                 keys.discard(event.key)
             elif op is not None:
                 keys.add(event.key)
-        if len(keys) != table.checksum.rows:
-            raise SystemExit(
-                f"{name}: the events leave {len(keys)} rows, the source has {table.checksum.rows}"
-            )
+        if len(keys) != checksum.rows:
+            raise SystemExit(f"{name}: the events leave {len(keys)} rows, the source has {checksum.rows}")
 
 
 def _install(fresh: Path, to: Path) -> None:

@@ -1,11 +1,13 @@
 """Compare a lake after a replay with its source's checksums; reads with PyIceberg, without Spark."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -15,8 +17,9 @@ from replicator.errors import SchemaError
 from replicator.lake.reader import newest_marker, open_catalog, tables_in
 from replicator.model.changelog import change_column
 from replicator.model.counts import counted
-from replicator.operations.verify.checksum import TableChecksum, checksum
-from replicator.operations.verify.recording import RecordedSource, RecordedTable
+from replicator.operations.demo.source import RecordedSource, RecordedTable
+from replicator.verify.canonical import LakeColumn
+from replicator.verify.lake_rows import Checksum, hash_rows
 
 Verdict = Literal["MATCH", "DIFFERENT", "MISSING"]
 
@@ -114,10 +117,10 @@ def _compare(
 ) -> ComparedTable:
     name = source.partition(".")[2]
     mirror = mirrors.get(name)
-    found, reason = TableChecksum(), "the lake has no such table"
+    found, reason = Checksum(), "the lake has no such table"
     if mirror is not None:
         try:
-            found = checksum([mirror.scan().to_arrow()], recorded.columns)
+            found = checksum(mirror.scan().to_arrow(), recorded.columns)
             reason = "" if found == recorded.checksum else _difference(found, recorded.checksum)
         except SchemaError as error:
             reason = error.message
@@ -127,8 +130,8 @@ def _compare(
         table=f"{namespace}.{name}",
         rows=found.rows,
         source_rows=recorded.checksum.rows,
-        checksum=found.hex,
-        source_checksum=recorded.checksum.hex,
+        checksum=_digits(found),
+        source_checksum=_digits(recorded.checksum),
         changes=changes_by_kind(changelogs.get(name)),
         position=None if marker is None or marker.position is None else str(marker.position),
         verdict="MISSING" if mirror is None else "DIFFERENT" if reason else "MATCH",
@@ -136,7 +139,16 @@ def _compare(
     )
 
 
-def _difference(found: TableChecksum, wanted: TableChecksum) -> str:
+def checksum(rows: pa.Table, columns: Sequence[LakeColumn]) -> Checksum:
+    """Return the checksum of rows of a mirror. Raises SchemaError: a column is missing, or has another type."""
+    return Checksum(rows.num_rows, int(hash_rows(rows, columns).sum(dtype=np.uint64)))
+
+
+def _digits(found: Checksum) -> str:
+    return f"{found.hash:016x}"
+
+
+def _difference(found: Checksum, wanted: Checksum) -> str:
     if found.rows != wanted.rows:
         return f"{counted(found.rows, 'row')} instead of {wanted.rows:,}"
     return "the same number of rows, with other values"

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.operations.demo.compare import ComparedTable, DemoResult
-from replicator.operations.verify.recording import RecordedSource
+from replicator.operations.demo.source import RecordedSource
 
 _KINDS: Final = (
     ("INSERT", "inserts"),

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from replicator.decode.connect_schema import table_schema
-from replicator.operations.verify.checksum import Kind, canonical_value
 from replicator.schema.mysql_types import reconciled
 from replicator.schema.table_changes import table_definitions
 from tests.oracle.values import plain_value
+from tests.support.canonical_rows import Kind, canonical_value
 from tests.support.golden import golden_events, golden_files
 
 PATHS = pytest.mark.parametrize("path", golden_files(), ids=lambda p: p.stem)

@@ -16,8 +16,6 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from replicator.errors import ArchiveError
-from replicator.operations.verify.checksum import CanonicalColumn, Kind, TableChecksum
-from replicator.operations.verify.recording import RecordedSource, RecordedTable
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
 from replicator.sources.archive.documents import manifest_json, page_json, parse_manifest, parse_page
 from replicator.sources.archive.format import (
@@ -212,54 +210,6 @@ CONTAINER_SCHEMA = (
     '{"type": "record", "name": "replicator.archive.v1.Header", "fields": ['
     '{"name": "key", "type": "string"}, {"name": "value", "type": ["null", "bytes"]}]}}}]}'
 )
-SOURCE = RecordedSource(
-    server_version="9.7.0",
-    taken_at=datetime(2024, 5, 1, tzinfo=UTC),
-    gtid_set="u:1-9",
-    binlog_file="mysql-bin.000002",
-    binlog_position=157,
-    seed=7,
-    changes=10,
-    transactions=3,
-    tables={
-        "shop.orders": RecordedTable(
-            ("id",), (CanonicalColumn("id", Kind.NUMBER),), TableChecksum(2, 2**64 - 1, 1)
-        )
-    },
-)
-SOURCE_TEXT = """\
-{
- "format": "replicator-recording-source",
- "version": 1,
- "server_version": "9.7.0",
- "taken_at": "2024-05-01T00:00:00+00:00",
- "gtid_set": "u:1-9",
- "position": {
-  "file": "mysql-bin.000002",
-  "pos": 157
- },
- "workload": {
-  "seed": 7,
-  "changes": 10,
-  "transactions": 3
- },
- "tables": {
-  "shop.orders": {
-   "rows": 2,
-   "checksum": "ffffffffffffffff0000000000000001",
-   "key": [
-    "id"
-   ],
-   "columns": [
-    {
-     "name": "id",
-     "kind": "number"
-    }
-   ]
-  }
- }
-}
-"""
 
 
 def test_manifest_text_is_unchanged() -> None:
@@ -401,20 +351,3 @@ def test_archive_of_an_earlier_version_is_read(tmp_path: Path, schemas: bool) ->
     assert json.loads((tmp_path / "manifest.json").read_text())["version"] == 3
     continued = list(ArchiveReader(tmp_path).events("shop.shop.orders", 0))
     assert continued == [*events, Event("shop.shop.orders", 0, 9, 3, None, b"w")]
-
-
-def test_recorded_source_text_is_unchanged(tmp_path: Path) -> None:
-    assert SOURCE.to_json() == SOURCE_TEXT
-    (tmp_path / "source.json").write_text(SOURCE_TEXT, encoding="utf-8")
-    assert RecordedSource.load(tmp_path) == SOURCE
-    assert [str(kind) for kind in Kind] == [
-        "number",
-        "float",
-        "text",
-        "bytes",
-        "date",
-        "datetime",
-        "time",
-        "json",
-        "vector",
-    ]

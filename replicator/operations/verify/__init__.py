@@ -1,1 +1,0 @@
-"""Compare a mirror with its source."""
