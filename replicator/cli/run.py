@@ -64,12 +64,12 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
       replicator run -c shop.toml --until-caught-up     for a scheduler
       replicator run -c shop.toml 2>> shop.jsonl        log lines as JSON
     """
-    from replicator.config import load
-    from replicator.telemetry import setup_logging
-
     if sys.stderr.isatty():
         # Everything below takes a second to import.
         typer.echo(f"reading {config}", err=True)
+    from replicator.config import load
+    from replicator.telemetry import setup_logging
+
     settings = load(config)
     setup_logging()
     _refuse(settings)
