@@ -155,15 +155,15 @@ class TableReader:
             return self._read_parts(connection, table, reader, state)
 
     def _refuse_zero_dates(self, connection: Connection, table: SourceTable) -> None:
-        """Check that no key has a zero date: the lake would have it as 1970-01-01, which may be another row's.
+        """Check that no key has a zero or an invalid date: the lake would have it as a date that may be another row's.
 
         Raises:
             UnsupportedChange: a key has one.
         """
         if (query := table.zero_date_query(self.key)) is not None and first_row(connection, query):
             raise UnsupportedChange(
-                f"a key of {table.table} has a zero date (such as 0000-00-00), which the lake cannot tell from "
-                "1970-01-01",
+                f"a key of {table.table} has a zero or invalid date (such as 0000-00-00 or 2024-02-31), which "
+                "the lake cannot tell from another one",
                 f"change these rows in the source, or exclude the table; then run: replicator heal {table.table}",
             )
 

@@ -20,7 +20,7 @@ from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
 from replicator.model.watched import WATCHED_KEY, Watched, watched_in
 from replicator.runner.table_states import TableStates
-from replicator.sources.binlog.deviations import Deviation, DeviationKind
+from replicator.sources.binlog.deviations import Deviation, DeviationKind, RowChanges
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.deviation_reader import DeviationReader
@@ -96,6 +96,7 @@ class BinlogWatch:
 
     Attributes:
         statements: how many statements were seen that may have changed definitions.
+        changes: the tables with row events in what was watched; None if nothing was.
     """
 
     def __init__(self, context: MirrorContext, tables: TableStates) -> None:
@@ -114,6 +115,7 @@ class BinlogWatch:
         self._failed_since: float | None = None
         self._failure: str | None = None
         self.statements = 0
+        self.changes: RowChanges | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -212,7 +214,7 @@ class BinlogWatch:
                 # It is noted again if the server does not answer now.
                 self._note(connection, *self._found[0])
                 del self._found[0]
-            self.statements = reader.statements
+            self.statements, self.changes = reader.statements, reader.changes()
             self._publish(reader, caught_up=not more)
             if not more:
                 self._stop.wait(_POLL_S)

@@ -77,6 +77,7 @@ class ConnectorRepair:
     Attributes:
         rebuilt: how often the connector has read the definitions again.
         before_step: called first by `step`; it may request repairs.
+        has_more: whether it will request more.
     """
 
     def __init__(self, context: MirrorContext) -> None:
@@ -94,6 +95,7 @@ class ConnectorRepair:
         self._deadline: float | None = None
         self.rebuilt = 0
         self.before_step: Callable[[], None] = lambda: None
+        self.has_more = False
 
     @property
     def is_possible(self) -> bool:

@@ -17,6 +17,7 @@ from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.runner.noted_failure import NotedFailure
 from replicator.runner.rereads import Rereads
+from replicator.runner.skipped_events import SkippedEvents, read_end
 from replicator.runner.table_states import TableStates
 from replicator.sources.connector_failure import Failure
 from replicator.sources.connector_settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client, kafka_log
@@ -27,7 +28,6 @@ _POLL_S: Final = 1.0
 _RETRY_S: Final = 5.0
 _SAME_S: Final = 3600.0
 """A table whose events fail again within this time is not taken in again by itself."""
-_READ_TIMEOUT_S: Final = 30
 
 
 class FailedConnector:
@@ -41,6 +41,7 @@ class FailedConnector:
         self._rereads = rereads
         self._repair = rereads.repair
         self._noted = noted
+        self._skipped = SkippedEvents(context, rereads)
         self._ends: dict[TableId, BinlogEnd] = {}
         self._rejected: dict[TableId, float] = {}
         self._due_at = 0.0
@@ -59,13 +60,18 @@ class FailedConnector:
             if failure is not None and (not is_busy or failure.is_of_unreadable_table):
                 # What is not treated now is noted again.
                 self._treat(failure)
-            elif not is_busy and (aside := self._repair.aside):
-                self._take_in(aside)
+            elif not is_busy:
+                self._skipped.step(self._offset)
+                if aside := self._repair.aside:
+                    self._take_in(aside)
 
     def _treat(self, failure: Failure) -> None:
         if failure.is_of_statement:
             _LOG.warning("the connector skips statements that it cannot parse", reason=failure.reason)
             self._repair.add_settings(SKIP_STATEMENTS)
+            return
+        if failure.is_of_value:
+            self._skipped.begin(failure.reason, self._offset())
             return
         from replicator.sources.mysql.tables import included_tables, merge_tables  # noqa: PLC0415
 
@@ -100,7 +106,7 @@ class FailedConnector:
         if not due:
             return
         if due - self._ends.keys():
-            end = self._read_end()
+            end = read_end(self._context.config)
             self._ends |= dict.fromkeys(due - self._ends.keys(), end)
             return
         offset = self._offset()
@@ -110,12 +116,6 @@ class FailedConnector:
         for table in past:
             del self._ends[table]
             self._repair.with_table(table)
-
-    def _read_end(self) -> BinlogEnd:
-        from replicator.sources.mysql.connection import connect, read_binlog_end  # noqa: PLC0415
-
-        with connect(self._context.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
-            return read_binlog_end(connection)
 
     def _offset(self) -> ConnectorOffset | None:
         client, prefix = connect_client(self._context.config), kafka_log(self._context.config).topic_prefix

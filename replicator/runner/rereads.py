@@ -113,7 +113,8 @@ class Rereads:
     def any_left(self) -> bool:
         """Whether a request or a rewind has not ended, or the source was not asked for new tables or changes yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
-        recovers = recovers or self.repair.is_busy or (self.watch is not None and self.watch.is_behind)
+        recovers = recovers or self.repair.is_busy or self.repair.has_more
+        recovers = recovers or (self.watch is not None and self.watch.is_behind)
         recovers = recovers or (self.definitions is not None and self.definitions.is_behind)
         recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
         requested = self._active or self._waiting or self.rewinds.any_left or self._context.misread.any_left

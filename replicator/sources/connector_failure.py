@@ -9,6 +9,7 @@ from replicator.model.table import TableId
 
 _STATEMENT: Final = re.compile(r"cannot parse a statement: ")
 _UNREADABLE: Final = re.compile(r"Unable to open underlying table")
+_VALUE: Final = re.compile(r"Error while deserializing binlog data of ")
 _ROW_SIZE: Final = re.compile(
     r"Error processing row in (?P<name>.+?), internal schema size (\d+), but row size (\d+)"
 )
@@ -43,6 +44,11 @@ class Failure:
         """Whether the connector cannot read the definition of a MERGE table, of any database."""
         return is_unreadable(self.reason)
 
+    @property
+    def is_of_value(self) -> bool:
+        """Whether the connector cannot read a value, such as the date 2024-02-31, in a row of any database."""
+        return _VALUE.search(self.reason) is not None
+
     def tables(self, known: Collection[TableId]) -> list[TableId]:
         """Return those of the `known` tables that may be the one whose event cannot be processed."""
         return [table for table in known if self._may_be(table)]
@@ -75,7 +81,7 @@ def is_unreadable(reason: str) -> bool:
 
 def failure_in(reason: str) -> Failure | None:
     """Return what a connector's reason tells; None if it is none of these failures."""
-    if _STATEMENT.search(reason) is not None or is_unreadable(reason):
+    if any(pattern.search(reason) is not None for pattern in (_STATEMENT, _UNREADABLE, _VALUE)):
         return Failure(reason)
     for pattern in _TABLE:
         if (found := pattern.search(reason)) is not None:

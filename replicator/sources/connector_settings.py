@@ -47,6 +47,15 @@ ONLY_CAPTURED: Final = {"schema.history.internal.store.only.captured.tables.ddl"
 Without it, a table that cannot be opened, such as a MERGE table without its tables, fails it, in any database.
 """
 
+SKIP_EVENTS: Final = {"event.processing.failure.handling.mode": "warn"}
+"""The setting with which the connector sends 1970-01-01 for a date that it cannot read, instead of failing.
+
+It then also leaves out events that it cannot process, and does not tell which.
+"""
+
+FAIL_AT_EVENTS: Final = dict.fromkeys(SKIP_EVENTS, "fail")
+"""The usual setting instead of `SKIP_EVENTS`."""
+
 REBUILT_AT: Final = "replicator.rebuilt.at"
 """A setting of the mirror's own: the offset at which the connector continued when it read all definitions again."""
 _SET_ASIDE: Final = "replicator.set.aside"

@@ -433,6 +433,8 @@ def _hint_for_table(lower: str, restart: str) -> str:
         return f"repair or drop the MERGE table ({query}), or exclude it from source.tables; then {restart}"
     if "internal schema size" in lower:
         return f"set binlog_row_image = FULL in all sessions that change this table, or exclude it; then {restart}"
+    if "deserializing binlog data" in lower:
+        return 'set heal.mode = "auto", by which the running mirror lets the connector skip the value'
     if "cannot parse a statement" in lower:
         return f"{restart}, which lets the connector skip the statement"
     return f"fix the cause, then {restart}; the log of the Kafka Connect worker has the full stack trace"

@@ -10,6 +10,7 @@ import pytest
 from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.config import load
+from replicator.lake.reader import open_catalog
 from replicator.model.table import TableId
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
@@ -21,6 +22,8 @@ from replicator.sources.connector_settings import (
     connect_client,
 )
 from replicator.sources.kafka_connect import KafkaConnect
+from replicator.verify.mirror_check import Wanted, verify
+from replicator.verify.results import Verdict
 from tests.support import topics
 from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
@@ -212,6 +215,59 @@ def test_connector_that_failed_for_one_statement_or_one_table_is_brought_back(
         assert "kept" not in read
         assert mirror.stop() == 0, mirror.tail()
     assert left_out(mirror) == {f"{name}.bad", f"{name}.docs", f"{name}.mm"}
+
+
+@pytest.mark.fault(
+    "A session with `ALLOW_INVALID_DATES` writes a date such as 2024-02-31, in any database of the server",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the connector skips the value; the tables that changed meanwhile are read again",
+)
+def test_connector_that_cannot_read_a_date_skips_it_and_changed_tables_are_read_again(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    dates = ["CREATE TABLE dates (id INT PRIMARY KEY, d DATE, t DATETIME(3) NOT NULL)"]
+    mirrored = mirror_database(tables=0, seed_rows=False, prepare=[*PREPARE, *dates], extra=HEALING_MIRROR)
+    client, name, compare = a_client(mirrored), mirrored.database.prefix, mirrored.comparison
+    usual = client.options(name)
+
+    def is_restored() -> bool:
+        return client.options(name) == usual and "the connector skips values that it cannot read" in told(
+            mirror
+        )
+
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        session(
+            mirrored,
+            "SET SESSION sql_mode = 'ALLOW_INVALID_DATES'",
+            "INSERT INTO dates VALUES (1, '2024-02-31', '2023-04-31 10:00:00.5'), (2, '2024-02-29', '2024-01-01')",
+            # While the connector skips what it cannot read, it also leaves out events of a type that it does not know.
+            "ALTER TABLE bad ADD f FLOAT4",
+            "INSERT INTO bad VALUES (2, 2, 1.5)",
+        )
+        until(is_restored, seconds=START_S, doing="the connector has its usual settings")
+        compare.await_equal(mirror, START_S, besides=["dates"])
+        mirrored.database.execute(
+            "INSERT INTO kept VALUES (2, 2)", "INSERT INTO dates VALUES (3, NULL, '2024-01-01')"
+        )
+        compare.await_equal(mirror, START_S, besides=["dates"])
+        report = verify(load(mirrored.config), Wanted(may_be_resumed=False))
+        assert {table.verdict for table in report.tables} == {Verdict.EQUAL}
+        read = {entry["name"] for entry in shown_rereads(mirrored) if entry["reason"] != "new table"}
+        assert read == {"bad", "dates"}
+        assert mirror.stop() == 0, mirror.tail()
+    with open_catalog(load(mirrored.config).lake) as catalog:
+        rows = (
+            catalog.load_table((load(mirrored.config).lake.namespace, "dates")).scan().to_arrow().to_pylist()
+        )
+    # MySQL computes with these dates as if they were later ones.
+    found = {row["id"]: (row["d"], row["t"]) for row in rows}
+    assert [str(value) for value in found[1]] == ["2024-03-02", "2023-05-01 10:00:00.500000"]
+
+
+def told(mirror: MirrorProcess) -> set[str]:
+    return {line["event"] for line in mirror.lines()}
 
 
 def left_out(mirror: MirrorProcess) -> set[str]:

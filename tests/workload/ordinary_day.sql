@@ -351,12 +351,12 @@ INSERT INTO b_stamps VALUES (2, NULL, NULL, NULL)
 ALTER TABLE b_stamps ADD d TIMESTAMP
 INSERT INTO b_stamps (id, a, d) VALUES (3, NULL, NULL)
 
-[invalid dates | open]
+[invalid dates]
 SET SESSION sql_mode = 'ALLOW_INVALID_DATES'
 CREATE TABLE b_invalid (id INT PRIMARY KEY, t DATETIME)
 INSERT INTO b_invalid VALUES (1, '2024-02-31')
 
-[partial JSON | open]
+[partial JSON]
 SET SESSION binlog_row_value_options = 'PARTIAL_JSON'
 CREATE TABLE b_partial (id INT PRIMARY KEY, j JSON)
 INSERT INTO b_partial VALUES (1, JSON_OBJECT('a', REPEAT('x', 500), 'b', 2)), (2, '[1, 2, 3]')
@@ -365,13 +365,13 @@ CREATE TABLE b_plain (id INT PRIMARY KEY, v INT)
 INSERT INTO b_plain VALUES (1, 1), (2, 2)
 UPDATE b_plain SET v = v + 1
 
-[NOBLOB images | open]
+[NOBLOB images]
 SET SESSION binlog_row_image = 'NOBLOB'
 CREATE TABLE b_noblob (id INT PRIMARY KEY, t TEXT, v INT)
 INSERT INTO b_noblob VALUES (1, 'text', 1), (2, 'more', 2)
 UPDATE b_noblob SET v = v + 1
 
-[MINIMAL images | open]
+[MINIMAL images]
 SET SESSION binlog_row_image = 'MINIMAL'
 CREATE TABLE b_minimal (id INT PRIMARY KEY, t TEXT, v INT)
 INSERT INTO b_minimal VALUES (1, 'text', 1), (2, 'more', 2)

@@ -135,6 +135,36 @@ class _Transaction:
     is_begun: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """Which tables have row events in a stretch of one server's binlog.
+
+    Attributes:
+        server: its UUID.
+        first, upto: where the stretch begins and ends.
+        newest: the tables that a row event may be of → where the last one is.
+    """
+
+    server: str | None
+    first: BinlogPlace
+    upto: BinlogPlace
+    newest: Mapping[ChangedTables, BinlogPlace]
+
+    def since(self, place: BinlogPlace, before: "RowChanges | None") -> ChangedTables | None:
+        """Return the tables with row events after `place`; None if the stretch does not have all of them.
+
+        `before` is what was known when the binlog was at `place`, by which another server is recognized.
+        """
+        same = before is not None and (before.server, before.first) == (self.server, self.first)
+        if not same or place.order < self.first.order:
+            return None
+        found = ChangedTables()
+        for tables, newest in self.newest.items():
+            if newest.order >= place.order:
+                found |= tables
+        return found
+
+
 def may_cascade(events: Iterable[ListedEvent]) -> bool:
     """Return whether foreign keys may have changed rows in these events without row events."""
     return any(_unlogged_parent(event) is not None for event in events)
@@ -146,11 +176,13 @@ class DeviationScanner:
     Attributes:
         cascades: the foreign keys with an action that the server has, or had a moment ago.
         statements: how many statements were found that may have changed definitions.
+        newest: the tables that a row event may be of → where the last one was found.
     """
 
     def __init__(self) -> None:
         self.cascades: frozenset[Cascade] = frozenset()
         self.statements = 0
+        self.newest: dict[ChangedTables, BinlogPlace] = {}
         self._open: dict[str, Prepared] = {}
         self._current: _Transaction | None = None
 
@@ -180,6 +212,7 @@ class DeviationScanner:
                 self._current = _Transaction(place, None if found is None else found[1].lower())
             case "Table_map":
                 current, (number, tables) = self._current or _Transaction(place), _mapped(event.info)
+                self.newest[tables] = place
                 if current.by_id.get(number) != tables:
                     by_id = {**current.by_id, number: tables}
                     self._current = replace(current, tables=current.tables | tables, by_id=by_id)

@@ -21,6 +21,7 @@ from replicator.sources.binlog.deviations import (
     DeviationScanner,
     ListedEvent,
     Prepared,
+    RowChanges,
     may_cascade,
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
@@ -59,6 +60,7 @@ class DeviationReader:
         self._statements = 0
         self._cascades: frozenset[Cascade] = frozenset()
         self.reached = None if known is None else BinlogPlace(known.file, known.pos)
+        self._first = self.reached
         self._done = None if known is None else BinlogPlace(known.done_file, known.done_pos)
         self._gap: Gap | None = None
         # The transactions that were watched for certain, also on an earlier server.
@@ -74,6 +76,12 @@ class DeviationReader:
     def statements(self) -> int:
         """How many statements were read that may have changed definitions."""
         return self._statements + self._scanner.statements
+
+    def changes(self) -> RowChanges | None:
+        """Return which tables have row events in what was read of the present server; None before the first `read`."""
+        if self._first is None or self.reached is None:
+            return None
+        return RowChanges(self._server, self._first, self.reached, dict(self._scanner.newest))
 
     def take_gap(self) -> Gap | None:
         """Return the part of the binlog that could not be read since the last call; None if there is none."""
@@ -117,7 +125,8 @@ class DeviationReader:
         return self._read(connection, sizes)
 
     def _begin(self, server: str, place: BinlogPlace) -> None:
-        self._server, self.reached, self._done = server, place, place
+        self._server, self.reached, self._done, self._first = server, place, place, place
+        self._scanner.newest.clear()
 
     def _follow(self, connection: Connection, server: str, end: BinlogEnd) -> None:
         """Continue on another server: in its newest file before which all transactions were watched on the last one.

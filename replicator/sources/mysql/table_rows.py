@@ -214,7 +214,10 @@ class SourceTable:
         )
 
     def zero_date_query(self, key: Sequence[str]) -> str | None:
-        """Return a query for a row with a zero date in a DATE or DATETIME column of `key`; None if it has none."""
+        """Return a query for a row with a zero date in a DATE or DATETIME column of `key`; None if it has none.
+
+        A date such as 2024-02-31 counts too: MySQL's number for it is that of 2024-03-02.
+        """
         kinds = ("date", "timestamp")
         names = [
             quoted(c.column.name)
@@ -223,7 +226,10 @@ class SourceTable:
         ]
         if not names:
             return None
-        where = " OR ".join(f"DATEDIFF({name}, '1970-01-01') IS NULL" for name in names)
+        tests = (
+            f"DATEDIFF({name}, '1970-01-01') IS NULL OR DAY({name}) > DAY(LAST_DAY({name}))" for name in names
+        )
+        where = " OR ".join(tests)
         return f"SELECT 1 FROM {self.name} WHERE {where} LIMIT 1"
 
     @property

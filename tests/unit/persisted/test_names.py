@@ -86,6 +86,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.reread.",
         "replicator.watched",
         "replicator.connector-repair",
+        "replicator.skipped-events",
         "replicator.set.aside",
         "replicator.rebuilt.at",
         "replicator.topic-prefix",

@@ -4,6 +4,7 @@ import pytest
 
 from replicator.model.table import TableId
 from replicator.sources.connector_failure import failure_in
+from replicator.sources.kafka_connect import failure_hint
 
 STOPPED = "An exception occurred in the change event producer. This connector will be stopped. "
 A, OTHER, DOTTED = TableId("shop", "a"), TableId("shop", "other"), TableId("shop", "a.b")
@@ -33,6 +34,15 @@ def test_failure_for_a_statement_is_of_no_table() -> None:
     assert failure is not None
     assert failure.is_of_statement
     assert failure.tables([A]) == []
+
+
+def test_failure_for_a_value_is_of_no_table() -> None:
+    reason = "Error while deserializing binlog data of datetimeV2: Invalid date 'FEBRUARY 31'"
+    failure = failure_in(f"{STOPPED}({reason})")
+    assert failure is not None
+    assert failure.is_of_value
+    assert failure.tables([A]) == []
+    assert 'heal.mode = "auto"' in failure_hint(failure.reason)
 
 
 @pytest.mark.parametrize(
