@@ -48,7 +48,7 @@ class Harness:
             replace=lambda requests: self.read.extend(request.table for request in requests),
         )
         monkeypatch.setattr(skipped_events, "read_end", lambda _: BinlogEnd(FILE, self.end))
-        monkeypatch.setattr(skipped_events.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("replicator.runner.skipped_events.time.monotonic", lambda: self.now)
         monkeypatch.setattr("replicator.sources.mysql.tables.included_tables", lambda _: [A, B, C])
         context = SimpleNamespace(lake=lake, config=config)
         self.skipped = SkippedEvents(cast("MirrorContext", context), cast("Rereads", rereads))
