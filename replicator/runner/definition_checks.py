@@ -10,11 +10,9 @@ again after that. If this changes nothing, the table stays paused.
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
-
-from sqlalchemy import Connection
 
 from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
@@ -79,16 +77,22 @@ class Reading:
     """The definitions in the source.
 
     Attributes:
+        tables: the tables that the source has, also those whose definitions it cannot read.
         must_know: whether the connector must have sent a definition of each of these tables.
     """
 
     definitions: Mapping[TableId, SourceDefinition]
+    tables: Collection[TableId]
     must_know: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """How the source's definition of a table differs from the version of the log that begins at `at`."""
+    """How the source's definition of a table differs from the version of the log that begins at `at`.
+
+    Attributes:
+        found: what differs; empty if the source has no such table.
+    """
 
     found: tuple[str, ...]
     at: int | None
@@ -185,7 +189,7 @@ class DefinitionChecks:
 
     def _compare(self, reading: Reading) -> dict[TableId, _Difference]:
         """Return the tables that differ as they did the last time."""
-        found = {}
+        found = {table: _Difference((), version.at) for table, version in self._gone(reading)}
         for named, definition in reading.definitions.items():
             # A server that ignores letter case has another spelling than its statements.
             spelt = self._context.schemas.spelling_of(named)
@@ -203,6 +207,20 @@ class DefinitionChecks:
         if found.keys() - confirmed.keys():
             self.request()
         return confirmed
+
+    def _gone(self, reading: Reading) -> Iterator[tuple[TableId, SchemaVersion]]:
+        """Yield the tables of the lake that the source has no more, although no statement of the log tells that."""
+        ledger, present = self._context.ledger, {str(table).casefold() for table in reading.tables}
+        for table in ledger.tables:
+            if (
+                str(table).casefold() not in present
+                and table not in self._tables.paused
+                and ledger.progress(table).mirror is not None
+                and self._context.config.includes(str(table))
+                and (version := self._version(table)) is not None
+                and version.declared
+            ):
+                yield table, version
 
     def _note_equal(self, table: TableId, definition: SourceDefinition, version: SchemaVersion) -> None:
         """Note that a version is the source's. If the connector has just read it again, the one before it was not.
@@ -228,6 +246,9 @@ class DefinitionChecks:
 
     def _act(self, confirmed: Mapping[TableId, _Difference]) -> None:
         now = time.monotonic()
+        for table in [table for table, difference in confirmed.items() if not difference.found]:
+            self._tables.pause(table, _gone(table))
+        confirmed = {table: difference for table, difference in confirmed.items() if difference.found}
         again = {
             table
             for table, difference in confirmed.items()
@@ -296,20 +317,17 @@ class DefinitionChecks:
         config, began = self._context.config, time.monotonic()
         with connect(config.source, read_timeout=_READ_TIMEOUT_S) as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")
-            reading, end = self._definitions(connection)
+            tables = tables_in_source(connection, config)
+            definitions, end = read_definitions(connection, set(tables)), read_binlog_end(connection)
         until = time.monotonic() + (time.monotonic() - began) * _SHARE
         if not self._await_connector(end):
             return
-        self.give(Reading(reading, self._must_know()))
+        self.give(Reading(definitions, tables, self._must_know()))
         while not self._stop.wait(_POLL_S):
             with self._lock:
                 is_compared = self._reading is None
             if is_compared and time.monotonic() >= until:
                 return
-
-    def _definitions(self, connection: Connection) -> tuple[dict[TableId, SourceDefinition], BinlogEnd]:
-        found = read_definitions(connection, set(tables_in_source(connection, self._context.config)))
-        return found, read_binlog_end(connection)
 
     def _await_connector(self, end: BinlogEnd) -> bool:
         """Wait until the log has everything from before `end`; return False if the check was stopped meanwhile."""
@@ -344,6 +362,14 @@ def _wrong(table: TableId, difference: _Difference) -> DefinitionWrong:
         f"the connector had another definition of {table} than the source: {difference}. It reads all definitions "
         "again, and then the table is read again",
         f"if that does not begin by itself: replicator heal {table}",
+    )
+
+
+def _gone(table: TableId) -> DefinitionWrong:
+    return DefinitionWrong(
+        f"the source has no table {table} any more: the connector could not read the statement that dropped or "
+        "renamed it",
+        f"stop the mirror, then run: replicator drop {table}",
     )
 
 

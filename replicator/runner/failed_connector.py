@@ -76,11 +76,14 @@ class FailedConnector:
         from replicator.sources.mysql.tables import included_tables, merge_tables  # noqa: PLC0415
 
         config = self._context.config
+        present, gone = included_tables(config), set[TableId]()
         if failure.is_of_unreadable_table:
             self._repair.add_settings(ONLY_CAPTURED)
             found = merge_tables(config)
-        else:
-            found = failure.tables(included_tables(config))
+        elif not (found := failure.tables(present)):
+            known = [*present, *self._context.schemas.defined_columns()]
+            found = [t for t in failure.gone_tables({t.database for t in known}) if config.includes(str(t))]
+            gone = set(found)
         found = [table for table in found if table not in self._repair.aside]
         if not found and not failure.is_of_unreadable_table:
             self._noted.decline(failure)
@@ -90,19 +93,23 @@ class FailedConnector:
                 failure.is_of_unreadable_table
                 or time.monotonic() < self._rejected.get(table, -_SAME_S) + _SAME_S
             )
-            self._rejected[table] = time.monotonic()
             _LOG.warning("the connector leaves a table out", table=str(table), reason=reason)
-            if again:
-                self._tables.pause(table, EventsRejected(reason, hint))
-            else:
-                # First, because the settings of the connector do not tell that it must be read again.
-                self._rereads.replace([new_request(table, reason)])
+            if table not in gone:
+                self._rejected[table] = time.monotonic()
+                if again:
+                    self._tables.pause(table, EventsRejected(reason, hint))
+                else:
+                    # First, because the settings of the connector do not tell that it must be read again.
+                    self._rereads.replace([new_request(table, reason)])
             self._repair.without_table(table)
 
     def _take_in(self, aside: frozenset[TableId]) -> None:
-        """Take tables in again that are to be read again, once the connector is past what it could not process."""
+        """Take tables in again once the connector is past what it could not process.
+
+        They are to be read again, or did not exist any more. A paused one stays aside until its re-read is requested.
+        """
         awaited = {r.table for r in self._rereads.requests() if not r.has_ended}
-        due = aside & awaited
+        due = aside & awaited | aside - self._tables.paused.keys()
         if not due:
             return
         if due - self._ends.keys():
@@ -111,8 +118,14 @@ class FailedConnector:
             return
         offset = self._offset()
         past = [table for table in due if offset is not None and offset.covers(self._ends[table])]
-        if past:
-            self._repair.rebuild_history(f"{', '.join(map(str, sorted(past)))} is taken in again")
+        if not past:
+            return
+        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+
+        # One that exists again may have had events meanwhile.
+        again = {*past} - awaited & {*included_tables(self._context.config)}
+        self._rereads.replace([new_request(table, "it was created again") for table in sorted(again)])
+        self._repair.rebuild_history("taken in again: " + ", ".join(map(str, sorted(past))))
         for table in past:
             del self._ends[table]
             self._repair.with_table(table)

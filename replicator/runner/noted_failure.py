@@ -9,6 +9,8 @@ from replicator.sources.connector_failure import Failure, failure_in
 
 _STATEMENT_S: Final = 60.0
 """A connector that cannot parse a statement for longer than this is left to the usual restarts."""
+_DECLINED_S: Final = 60.0
+"""How long a failure about which the mirror can do nothing is left to them, until the mirror tries again."""
 
 
 class NotedFailure:
@@ -20,7 +22,7 @@ class NotedFailure:
         self._is_possible = config.can_read_source and config.source.url is not None
         self._heals = config.heal.mode == "auto"
         self._skipped_at: float | None = None
-        self._declined: set[str] = set()
+        self._declined: dict[str, float] = {}
 
     def note(self, reason: str) -> bool:
         """Note why the connector failed. Return whether the mirror does something about it."""
@@ -29,7 +31,7 @@ class NotedFailure:
             return False
         now = time.monotonic()
         with self._lock:
-            if reason in self._declined:
+            if now < self._declined.get(reason, now):
                 return False
             if failure.is_of_statement:
                 self._skipped_at = self._skipped_at or now
@@ -39,9 +41,9 @@ class NotedFailure:
         return True
 
     def decline(self, failure: Failure) -> None:
-        """Leave a failure to the usual restarts."""
+        """Leave a failure to the usual restarts for some time."""
         with self._lock:
-            self._declined.add(failure.reason)
+            self._declined[failure.reason] = time.monotonic() + _DECLINED_S
 
     def take(self) -> Failure | None:
         """Return what was noted since the last call."""

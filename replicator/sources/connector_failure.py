@@ -13,10 +13,11 @@ _VALUE: Final = re.compile(r"Error while deserializing binlog data of ")
 _ROW_SIZE: Final = re.compile(
     r"Error processing row in (?P<name>.+?), internal schema size (\d+), but row size (\d+)"
 )
+_UNKNOWN: Final = re.compile(r"change event for table (?P<name>.+?) whose schema isn't known")
 _TABLE: Final = (
     _ROW_SIZE,
+    _UNKNOWN,
     re.compile(r"Failed to properly convert data value for '(?P<column>.+?)' of type"),
-    re.compile(r"change event for table (?P<name>.+?) whose schema isn't known"),
 )
 
 
@@ -53,6 +54,14 @@ class Failure:
         """Return those of the `known` tables that may be the one whose event cannot be processed."""
         return [table for table in known if self._may_be(table)]
 
+    def gone_tables(self, databases: Collection[str]) -> list[TableId]:
+        """Return the same for tables of these databases that exist no longer, under this name."""
+        named = self.name if self.column is None else self.column.rpartition(".")[0]
+        if named is None:
+            return []
+        full = [TableId(d, named.removeprefix(f"{d}.")) for d in databases if named.startswith(f"{d}.")]
+        return full or [TableId(database, named) for database in databases]
+
     def _may_be(self, table: TableId) -> bool:
         if self.column is not None:
             return self.column.startswith(f"{table}.")
@@ -68,6 +77,11 @@ class Failure:
                 "binlog_row_image = MINIMAL or NOBLOB, or the definition is not the source's"
             )
             first = f"set binlog_row_image = FULL where {table} is changed"
+        elif _UNKNOWN.search(self.reason) is not None:
+            reason = (
+                f"the connector has no definition of {table}: it could not read a statement that created it"
+            )
+            first = f"create {table} without ANSI_QUOTES or other SQL modes"
         else:
             reason = f"the connector cannot send an event of {table}: {self.reason}"
             first = f"change the type of the column, or exclude {table} from source.tables"

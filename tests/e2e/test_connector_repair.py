@@ -14,6 +14,7 @@ from replicator.lake.reader import open_catalog
 from replicator.model.table import TableId
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
+from replicator.operations.status.read import read_status
 from replicator.runner.connector_repair import REPAIR_POINTS, ConnectorRepair
 from replicator.sources.connector_settings import (
     ONLY_CAPTURED,
@@ -268,6 +269,42 @@ def test_connector_that_cannot_read_a_date_skips_it_and_changed_tables_are_read_
 
 def told(mirror: MirrorProcess) -> set[str]:
     return {line["event"] for line in mirror.lines()}
+
+
+@pytest.mark.fault(
+    "A session with ANSI_QUOTES alters, renames or drops a table, which Debezium cannot parse",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table is read under its new name; under the former one it is paused, until the source has it again",
+)
+def test_table_is_read_under_its_new_name_if_the_statement_was_skipped(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=0, seed_rows=False, prepare=PREPARE, extra=HEALING_MIRROR)
+    name, compare = mirrored.database.prefix, mirrored.comparison
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        session(
+            mirrored,
+            "SET SESSION sql_mode = 'ANSI_QUOTES'",
+            'DROP TABLE "bad"',
+            'ALTER TABLE "kept" ADD "y" INT',
+            "INSERT INTO kept VALUES (2, 2, 2)",
+            'RENAME TABLE "kept" TO "kept2"',
+            "INSERT INTO kept2 VALUES (3, 3, 3)",
+        )
+        compare.await_equal(mirror, START_S)
+        gone = {f"{name}.bad", f"{name}.kept"}
+        until(lambda: paused(mirrored) == gone, seconds=START_S, doing="the former tables are paused")
+        assert left_out(mirror) == {f"{name}.kept", f"{name}.kept2"}
+        mirrored.database.execute(PREPARE[1], "INSERT INTO bad VALUES (5, 5)")
+        compare.await_equal(mirror, START_S)
+        until(lambda: paused(mirrored) == gone - {f"{name}.bad"}, seconds=START_S, doing="one goes on")
+        assert mirror.stop() == 0, mirror.tail()
+
+
+def paused(mirrored: MirroredDatabase) -> set[str]:
+    return {str(t.table) for t in read_status(load(mirrored.config)).tables if t.state == "paused"}
 
 
 def left_out(mirror: MirrorProcess) -> set[str]:

@@ -25,7 +25,7 @@ INSERT INTO a_items (name) VALUES ('after')
 ALTER TABLE a_items DROP INDEX by_name, DROP c2, ADD c2 VARCHAR(9) DEFAULT 'again' AFTER id
 INSERT INTO a_items (name) VALUES ('l')
 
-[names of columns that are swapped in one statement | open]
+[names of columns that are swapped in one statement]
 CREATE TABLE a_swapped (id INT PRIMARY KEY, name VARCHAR(40), c2 CHAR(3))
 INSERT INTO a_swapped VALUES (1, 'name', 'c2')
 ALTER TABLE a_swapped RENAME COLUMN name TO c2, RENAME COLUMN c2 TO name
@@ -69,7 +69,7 @@ INSERT INTO a_invisible VALUES (3, 4, 5)
 ALTER TABLE a_invisible ALTER b SET INVISIBLE, MODIFY c INT INVISIBLE FIRST
 INSERT INTO a_invisible VALUES (4, 6)
 
-[character sets | open]
+[character sets]
 CREATE TABLE a_text (id INT PRIMARY KEY, a VARCHAR(20), b TEXT, c CHAR(4) CHARACTER SET ascii, n NCHAR(5), nv NATIONAL VARCHAR(6), bi CHAR(3) BYTE) DEFAULT CHARSET=latin1
 INSERT INTO a_text VALUES (1, 'é', 'ü€', 'abcd', 'né', 'ñv', 'x')
 ALTER TABLE a_text DEFAULT CHARACTER SET utf8mb4
@@ -123,9 +123,11 @@ INSERT INTO a_bits VALUES (1, 1, ~0, 'a', '', 5)
 ALTER TABLE a_bits MODIFY a TINYINT, MODIFY c BINARY(5)
 INSERT INTO a_bits VALUES (2, 2, 0, 'b', NULL, -1)
 
-[type names that need a parser of today | open]
+[type names that need a parser of today]
 CREATE TABLE a_float4 (id INT PRIMARY KEY, f FLOAT4, g FLOAT8)
 INSERT INTO a_float4 VALUES (1, 1.5, 2.5)
+ALTER TABLE a_float4 ADD h FLOAT4, MODIFY g FLOAT4
+INSERT INTO a_float4 (id, f, g) VALUES (2, 0.1, -1e30)
 CREATE TABLE {other}.a_links (id INT PRIMARY KEY, url VARCHAR(300))
 INSERT INTO {other}.a_links VALUES (1, 'http://x')
 CREATE TABLE a_urls (id INT PRIMARY KEY, url VARCHAR(300), host INT, user INT, password INT, status INT)
@@ -271,7 +273,7 @@ DROP TABLE a_fast
 CREATE TABLE a_fast (id INT PRIMARY KEY, v INT)
 INSERT INTO a_fast VALUES (1, 2)
 
-[latin1 | charset latin1 | open]
+[latin1 | charset latin1]
 CREATE TABLE b_latin (id INT PRIMARY KEY COMMENT 'größe', t VARCHAR(20) DEFAULT 'ü') COMMENT 'é'
 INSERT INTO b_latin (id) VALUES (1)
 INSERT INTO b_latin VALUES (2, 'ñandú')
@@ -281,13 +283,13 @@ CREATE TABLE {other}.b_z (id INT COMMENT 'größe')
 CREATE TABLE `b_maß` (id INT PRIMARY KEY, v INT)
 INSERT INTO `b_maß` VALUES (1, 1)
 
-[gbk | charset gbk | open]
+[gbk | charset gbk]
 CREATE TABLE b_gbk (id INT PRIMARY KEY, t VARCHAR(20) CHARACTER SET gbk COMMENT '誠')
 INSERT INTO b_gbk VALUES (1, '誠信')
 ALTER TABLE b_gbk ADD d VARCHAR(9) DEFAULT '中'
 INSERT INTO b_gbk (id) VALUES (2)
 
-[ANSI_QUOTES | open]
+[ANSI_QUOTES | brief]
 SET SESSION sql_mode = 'ANSI_QUOTES'
 CREATE TABLE "b_ansi" ("id" INT PRIMARY KEY, "a""b" INT, "select" VARCHAR(9) DEFAULT 'd') COMMENT '"q"'
 INSERT INTO b_ansi VALUES (1, 2, 'x')
@@ -302,7 +304,7 @@ DROP TABLE "b_gone"
 TRUNCATE TABLE "b_ansi2"
 INSERT INTO b_ansi2 VALUES (9, 4, 5, 'z')
 
-[NO_BACKSLASH_ESCAPES | open]
+[NO_BACKSLASH_ESCAPES]
 SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'
 CREATE TABLE b_slash (id INT PRIMARY KEY, p VARCHAR(40) DEFAULT 'c:\' COMMENT 'a \', q VARCHAR(9) DEFAULT '\n')
 INSERT INTO b_slash (id) VALUES (1)
@@ -316,6 +318,10 @@ CREATE TABLE b_modes (id INT PRIMARY KEY, r REAL, t VARCHAR(9) DEFAULT (CONCAT (
 INSERT INTO b_modes (id, r, c) VALUES (1, 1.1, 'a ')
 ALTER TABLE b_modes ADD u INT AS (ABS (id)) STORED
 INSERT INTO b_modes (id, r, c) VALUES (2, 1.25, 'b' || 'c')
+CREATE TABLE b_spaces (id INT PRIMARY KEY, n INT DEFAULT (LENGTH ('abc')), d DECIMAL (5, 2), made DATE DEFAULT (CURDATE ()), CHECK (ABS (n) > 0))
+INSERT INTO b_spaces (id, d) VALUES (1, 1.25)
+ALTER TABLE b_spaces ADD m INT AS (MOD (n, 2)) VIRTUAL, ADD t VARCHAR (9) DEFAULT (SUBSTRING ('abc', 2))
+INSERT INTO b_spaces (id, d) VALUES (2, 2.5)
 CREATE TABLE b_auto (id INT AUTO_INCREMENT PRIMARY KEY, t DATETIME)
 INSERT INTO b_auto VALUES (0, '2024-02-28'), (NULL, '2024-01-01 10:00:00.9')
 

@@ -52,14 +52,24 @@ class Harness:
         self.is_possible, self.is_busy = possible, False
         self.properties: dict[str, str] = {}
         self.paused: dict[TableId, str] = {}
+        self.present, self.mirrored = [A, B], {A, B}
         lake = SimpleNamespace(
             set_namespace_property=lambda _, key, value: self.properties.update({key: value})
         )
         schemas = SimpleNamespace(
             revision=1, history=lambda table: self.histories[table], spelling_of=lambda table: table
         )
-        config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="shop_ops"), source=None, log=None)
-        context = SimpleNamespace(lake=lake, schemas=schemas, config=config)
+        config = SimpleNamespace(
+            lake=SimpleNamespace(ops_namespace="shop_ops"),
+            source=None,
+            log=None,
+            includes=lambda name: name != "shop.excluded",
+        )
+        ledger = SimpleNamespace(
+            tables=self.histories.keys(),
+            progress=lambda table: SimpleNamespace(mirror=1 if table in self.mirrored else None),
+        )
+        context = SimpleNamespace(lake=lake, schemas=schemas, config=config, ledger=ledger)
         tables = SimpleNamespace(pause=self.pause, paused=self.paused)
         self.checks = DefinitionChecks(cast("MirrorContext", context), cast("TableStates", tables), self)
 
@@ -72,7 +82,7 @@ class Harness:
 
     def compare(self, a: SourceDefinition, *, must_know: bool = False) -> None:
         """Compare one reading."""
-        self.checks.give(Reading({A: a, B: source("x")}, must_know))
+        self.checks.give(Reading({A: a, B: source("x")}, self.present, must_know))
         assert self.checks.is_behind
         self.checks.step(0)
         self.checks.step(0)
@@ -97,7 +107,7 @@ def test_equal_definitions_are_recorded_as_compared(harness: Harness) -> None:
 
 
 def test_nothing_is_compared_before_the_schema_topic_was_read_once_more(harness: Harness) -> None:
-    harness.checks.give(Reading({A: source("y", "x")}))
+    harness.checks.give(Reading({A: source("y", "x")}, [A]))
     harness.checks.step(0)
     assert (
         COMPARED_DEFINITIONS_KEY not in harness.properties
@@ -198,6 +208,45 @@ def test_a_table_that_the_connector_should_know_and_does_not_is_a_difference(
         harness.compare(source("x"), must_know=True)
     assert harness.done[0] == "its definition of shop.a is not the source's: it has none"
     assert harness.causes == [(A, DefinitionWrong)]
+
+
+GONE, EXCLUDED = TableId("shop", "gone"), TableId("shop", "excluded")
+
+
+def test_a_table_that_the_source_has_no_more_although_no_statement_told_it_is_paused(
+    harness: Harness,
+) -> None:
+    harness.histories[GONE] = SchemaHistory((version(1, "x"),))
+    harness.mirrored.add(GONE)
+    harness.compare(source("x", "y"))
+    assert not harness.done
+    for _ in range(2):
+        harness.compare(source("x", "y"))
+    assert harness.causes == [(GONE, DefinitionWrong)]
+    cause = harness.done[0][1]
+    assert isinstance(cause, ReplicatorError)
+    assert cause.hint == "stop the mirror, then run: replicator drop shop.gone"
+
+
+@pytest.mark.parametrize(
+    ("table", "history"),
+    [
+        (GONE, DROPPED),
+        (GONE, SchemaHistory()),
+        (EXCLUDED, SchemaHistory((version(1, "x"),))),
+        (TableId("shop", "not_in_lake"), SchemaHistory((version(1, "x"),))),
+        (TableId("shop", "B"), SchemaHistory((version(1, "x"),))),
+    ],
+    ids=["dropped", "unknown", "excluded", "not in the lake", "other letter case"],
+)
+def test_a_table_is_not_missed_that_the_source_need_not_have(
+    harness: Harness, table: TableId, history: SchemaHistory
+) -> None:
+    harness.histories[table] = history
+    harness.mirrored |= {table} - {TableId("shop", "not_in_lake")}
+    for _ in range(3):
+        harness.compare(source("x", "y"))
+    assert not harness.done
 
 
 def test_a_table_that_another_ones_repair_corrected_is_read_again_once(harness: Harness) -> None:

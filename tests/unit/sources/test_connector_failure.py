@@ -59,3 +59,28 @@ def test_incomplete_row_names_the_setting_and_the_next_step() -> None:
     assert "1 columns instead of 3" in reason
     assert "binlog_row_image" in reason
     assert hint.endswith("replicator heal shop.a")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Error processing row in was, internal schema size 3, but row size 1 , restart connector)",
+        "Failed to properly convert data value for 'shop.was.f' of type FLOAT4)",
+        "Encountered change event for table shop.was whose schema isn't known to this connector)",
+    ],
+)
+def test_failure_names_a_table_that_was_renamed_or_dropped_since(reason: str) -> None:
+    failure = failure_in(STOPPED + reason)
+    assert failure is not None
+    assert failure.tables([A, OTHER]) == []
+    assert failure.gone_tables(["shop"]) == [TableId("shop", "was")]
+
+
+def test_unknown_table_names_the_statement_and_the_next_step() -> None:
+    failure = failure_in(
+        "Encountered change event for table shop.a whose schema isn't known to this connector"
+    )
+    assert failure is not None
+    reason, hint = failure.explain(A)
+    assert "no definition of shop.a" in reason
+    assert hint.endswith("replicator heal shop.a")
