@@ -12,6 +12,7 @@ COLOURS = {
     "fail": "red",
     "current": "green",
     "behind": "yellow",
+    "may differ": "yellow",
     "paused": "red",
     "unreadable": "red",
     "complete": "green",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _CHANGES_SHOWN: Final = 5
 _TABLES_SHOWN: Final = 5
-_OWN_STATES: Final = ("paused", "excluded", "unreadable")
+_OWN_STATES: Final = ("may differ", "paused", "excluded", "unreadable")
 """The states whose reason is a table's own; other reasons are said once for all tables."""
 
 
@@ -319,7 +319,8 @@ def _notes(status: "MirrorStatus") -> list[str]:
 
 def _reason(entry: "TableStatus") -> Iterator[str]:
     """Yield why a table is not current, and the next step."""
-    yield f"{entry.source} is {entry.state}: {' '.join((entry.reason or '').split())}"
+    state = entry.state if entry.state == "may differ" else f"is {entry.state}"
+    yield f"{entry.source} {state}: {' '.join((entry.reason or '').split())}"
     yield from (line.plain for line in _next(entry.next_step))
 
 

@@ -26,6 +26,7 @@ from replicator.lake.quarantine_reader import count_quarantined
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import total
 from replicator.model.compared import COMPARED_KEY
+from replicator.model.may_differ import MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
 from replicator.model.rewind import REWIND_KEY
 from replicator.model.snapshot_checks import AWAITED_KEY
@@ -36,6 +37,7 @@ from replicator.runner.lock import only_one
 ShowProgress = Callable[[str, int, int], None]
 _RECORDS: Final = (
     PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY, COMPARED_KEY, AWAITED_KEY,
+    MAY_DIFFER_KEY,
 )  # fmt: skip
 """Prefixes of the properties that say something of one source table."""
 _FEWEST_STEPS: Final = 2

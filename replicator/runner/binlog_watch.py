@@ -16,7 +16,9 @@ from replicator.batch import MirrorContext
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, EventsWrong, PrivilegeError, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.clock import now_ms
 from replicator.model.gtid import GtidSet
+from replicator.model.may_differ import MAY_DIFFER_KEY, MayDiffer
 from replicator.model.table import TableId
 from replicator.model.watched import WATCHED_KEY, Watched, watched_in
 from replicator.runner.table_states import TableStates
@@ -111,6 +113,9 @@ class BinlogWatch:
         self._found: list[tuple[Deviation, Watched | None]] = []
         self._pending: list[_Suspected] = []
         self._warned: set[TableId] = set()
+        self._told: set[TableId] = set()
+        # What foreign keys may have changed and is not recorded yet: the last transaction of each table.
+        self._may_differ: dict[TableId, MayDiffer] = {}
         self._is_behind = True
         self._failed_since: float | None = None
         self._failure: str | None = None
@@ -147,6 +152,7 @@ class BinlogWatch:
         """
         with self._lock:
             ready, watched, behind = list(self._ready), self._watched, self._is_behind
+            may_differ = dict(self._may_differ)
         # A table is read again after the last one.
         newest = {table: suspected.deviation for suspected in ready for table in suspected.tables}
         for table, deviation in newest.items():
@@ -157,9 +163,16 @@ class BinlogWatch:
             is_due = bool(ready) or self._recorded is None or not behind
         else:
             is_due = bool(ready) or time.monotonic() >= self._recorded_at + _RECORD_S
+        lake, namespace = self._context.lake, self._context.config.lake.ops_namespace
+        for table, found in may_differ.items():
+            if is_due or table not in self._told:
+                lake.set_namespace_property(namespace, f"{MAY_DIFFER_KEY}{table}", found.to_json())
+                self._told.add(table)
+                with self._lock:
+                    if self._may_differ[table] == found:
+                        del self._may_differ[table]
         if watched is not None and watched != self._recorded and is_due:
-            lake, config = self._context.lake, self._context.config
-            lake.set_namespace_property(config.lake.ops_namespace, WATCHED_KEY, watched.to_json())
+            lake.set_namespace_property(namespace, WATCHED_KEY, watched.to_json())
             self._recorded, self._recorded_at = watched, time.monotonic()
 
     def _run(self) -> None:
@@ -247,7 +260,10 @@ class BinlogWatch:
         self._pending.append(suspected)
 
     def _warn_of_cascades(self, deviation: Deviation, tables: tuple[TableId, ...]) -> None:
-        """Log the tables whose rows foreign keys may have changed, each once."""
+        """Record the tables whose rows foreign keys may have changed, and log each once."""
+        end, reason = deviation.end, f"{deviation.kind}, at {deviation}"
+        with self._lock:
+            self._may_differ |= dict.fromkeys(tables, MayDiffer(reason, end.file, end.pos, now_ms()))
         for table in tables:
             if table not in self._warned:
                 self._warned.add(table)

@@ -71,8 +71,10 @@ class SchemaTopic:
 
     def has_more(self) -> bool:
         """Read the topic from time to time; return whether it has statements that no batch has followed."""
-        if time.monotonic() < self._due:
-            return False
+        return time.monotonic() >= self._due and self.has_new()
+
+    def has_new(self) -> bool:
+        """Read the topic, and return whether it has statements that no batch has followed."""
         self._due = time.monotonic() + _INTERVAL_S
         self.read()
         return self._context.schemas.revision != self._followed

@@ -92,13 +92,15 @@ def _awaits_tags(scheduler: Scheduler) -> bool:
 
 
 def _has_all_of_goal(stream: "KafkaStream", goal: SourceGoal, ends: Offsets) -> bool:
-    """Wait some seconds for the goal. Return whether it is reached and the topics end at `ends`, as the lake does.
+    """Wait some seconds for the goal. Return whether it is reached, and no event or statement came behind `ends`.
 
     Raises:
         NotCaughtUp: the goal cannot be reached.
     """
     goal.wait(stream.scheduler.stopping, stream.scheduler.summary().events, _GOAL_WAIT_S)
-    return goal.reached and stream.context.log.offsets()[1] == ends
+    if not goal.reached or stream.context.log.offsets()[1] != ends:
+        return False
+    return not stream.scheduler.statements.has_new()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ class Judge:
         unfilled = mirror.properties.get(UNFILLED_KEY)
         state = self._state(behind, lag, sources, gone=schema is not None and schema.gone is not None)
         reason, next_step = self._reason(state, behind, sources)
+        if state == "current" and (doubt := self._doubt(sources)) is not None:
+            state, (reason, next_step) = "may differ", doubt
         name_in_lake = ".".join(mirror.name())
         return TableStatus(
             table=name_in_lake,
@@ -119,6 +121,16 @@ class Judge:
         if (behind or not complete) and not self._is_young(lag):
             return "behind"
         return "gone" if gone else "current"
+
+    def _doubt(self, sources: list[str]) -> tuple[str, str] | None:
+        """Return why rows may differ from the source, and the next step; None if nothing says so."""
+        for source in sources:
+            found = self._lake.may_differ.get(source)
+            check = next((c for c in self._lake.verified if str(c.table) == source), None)
+            reread = next((r for r in self._lake.rereads if str(r.table) == source), None)
+            if found is not None and not found.is_settled(check, reread):
+                return found.reason, f"run: replicator verify {source} --repair"
+        return None
 
     def _is_young(self, lag: float | None) -> bool:
         """Whether all that is missing is younger than the trigger. While a snapshot goes on, older rows are missing."""

@@ -21,6 +21,7 @@ from replicator.maintenance.table_reader import (
 )
 from replicator.model.compared import Comparison, comparisons_in
 from replicator.model.compared_definitions import ComparedDefinitions, compared_definitions_in
+from replicator.model.may_differ import MayDiffer, may_differ_in
 from replicator.model.reread import Request, requests_in
 from replicator.model.rewind import Rewind, rewinds_in
 from replicator.model.table import TableId
@@ -62,6 +63,7 @@ class LakeState:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     comparisons: Mapping[TableId, Comparison] = field(default_factory=dict)
     definitions: ComparedDefinitions | None = None
+    may_differ: Mapping[str, MayDiffer] = field(default_factory=dict)
 
 
 def read_lake(config: Config) -> LakeState:
@@ -95,6 +97,7 @@ def read_lake(config: Config) -> LakeState:
             unreadable,
             comparisons_in(properties),
             compared_definitions_in(properties),
+            may_differ_in(properties),
         )
 
 

@@ -11,7 +11,7 @@ from replicator.model.rewind import Rewind, values_of
 from replicator.model.verified import CheckHistory, VerifiedTable
 from replicator.schema.changes import ChangeNote, KeepRows
 
-TableState = Literal["current", "behind", "paused", "gone", "excluded", "unknown", "unreadable"]
+TableState = Literal["current", "may differ", "behind", "paused", "gone", "excluded", "unknown", "unreadable"]
 MirrorState = Literal["starting", "running", "ended", "killed", "unknown"]
 
 
@@ -57,10 +57,11 @@ class TableStatus:
         table: its name in the lake, `namespace.name`; for a table with only a changelog, the changelog's name.
         source: the source table, `database.table`.
         state: current (has everything that the source had, except for changes that are younger than the trigger and
-            some seconds; if the source is not queried, all of the log), behind, paused, gone (the source's table was
-            dropped or renamed, and all its changes are in the lake), excluded (the configuration does not include it,
-            so it gets no changes), unknown (the log, the source or the connector cannot be reached), or unreadable
-            (files of the table are missing or cannot be read).
+            some seconds; if the source is not queried, all of the log), may differ (the same, but foreign keys may have
+            changed rows without events, and the configuration only lets the mirror tell that), behind, paused, gone
+            (the source's table was dropped or renamed, and all its changes are in the lake), excluded (the
+            configuration does not include it, so it gets no changes), unknown (the log, the source or the connector
+            cannot be reached), or unreadable (files of the table are missing or cannot be read).
         rows: number of rows of the mirror; None if that is unknown, because it has equality deletes.
         changes: number of rows of the changelog; None if there is no changelog.
         events_behind: number of offsets in the log that the mirror does not contain; None if unknown.

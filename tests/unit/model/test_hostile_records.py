@@ -29,6 +29,7 @@ from replicator.model.commit_marker import CommitMarker, HighWater, PartitionPro
 from replicator.model.compared import Comparison
 from replicator.model.gtid import Transaction
 from replicator.model.identifiers import quoted
+from replicator.model.may_differ import MayDiffer
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked_sql, names_in, record_in
 from replicator.model.recorded_rules import rules_from_json, rules_to_json
@@ -99,6 +100,7 @@ def of_property(read: Callable[[dict[str, str]], object], key: str, **others: st
 
 READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "SeenTransactions": (of_object(SeenTransactions.from_json), json.dumps(SEEN.to_json())),
+    "MayDiffer": (MayDiffer.from_json, MayDiffer("a foreign key", "b.000001", 4, 5).to_json()),
     "Watched": (Watched.from_json, Watched("s", "b.000001", 4, "b.000001", 5, "a:1-5").to_json()),
     "Truncate": (of_object(Truncate.from_json), json.dumps(GONE.to_json())),
     "HighWater": (of_object(HighWater.from_json), json.dumps(HIGH.to_json())),

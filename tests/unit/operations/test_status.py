@@ -18,8 +18,10 @@ from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.compared_definitions import ComparedDefinitions
 from replicator.model.gtid import GtidSet
+from replicator.model.may_differ import MAY_DIFFER_KEY, MayDiffer
 from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import SOURCE_KEY, TableId
+from replicator.model.verified import VERIFIED_KEY, VerifiedTable
 from replicator.operations.check.lake import check_lake
 from replicator.operations.status import read
 from replicator.operations.status.lake_state import read_lake
@@ -378,6 +380,23 @@ def test_lag_is_the_age_of_the_oldest_change_that_is_missing_not_of_the_newest_a
     table = assembled(config, oldest, monkeypatch, end=END, connector=RUNNING, offset=at(400))
     assert table.state == "current"
     assert table.lag_seconds == pytest.approx(3, abs=2)
+
+
+def test_table_whose_rows_may_differ_says_so_until_it_is_compared(config: Config, lake: SqlCatalog) -> None:
+    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
+    ops = config.lake.ops_namespace
+    lake.create_namespace_if_not_exists(ops)
+    noted = MayDiffer("a foreign key may have changed rows, at b.000001:9", "b.000001", 9, 1_000)
+    lake.update_namespace_properties(ops, updates={f"{MAY_DIFFER_KEY}shop.orders": noted.to_json()})
+    table = beside(config, end=END, connector=RUNNING, offset=at(500))
+    assert (table.state, table.reason) == ("may differ", noted.reason)
+    assert table.next_step == "run: replicator verify shop.orders --repair"
+    # What the mirror lacks is said first.
+    assert beside(config, end=END, connector=RUNNING, offset=at(400)).state == "behind"
+    check = VerifiedTable(TableId("shop", "orders"), "equal", "b.000001:9", 1, 1, 0, offsets={0: 1})
+    lake.update_namespace_properties(ops, updates={f"{VERIFIED_KEY}shop.orders": check.to_json()})
+    table = beside(config, end=END, connector=RUNNING, offset=at(500))
+    assert (table.state, table.reason) == ("current", None)
 
 
 def test_table_is_behind_during_a_snapshot_however_young_the_changes_are(

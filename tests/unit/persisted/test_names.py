@@ -85,6 +85,7 @@ def test_property_names_are_unchanged() -> None:
         "replicator.reread-done",
         "replicator.reread.",
         "replicator.watched",
+        "replicator.may-differ.",
         "replicator.connector-repair",
         "replicator.skipped-events",
         "replicator.set.aside",

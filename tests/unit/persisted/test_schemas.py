@@ -20,6 +20,7 @@ from replicator.model.commit_marker import (
 )
 from replicator.model.compared import COMPARED_KEY, Comparison
 from replicator.model.compared_definitions import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
+from replicator.model.may_differ import MAY_DIFFER_KEY, MayDiffer
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import (
@@ -142,6 +143,7 @@ def test_every_property_is_described() -> None:
             f"{REREAD_KEY}shop.b": _narrowed(Narrowed("id", (KeySpan(-5, 2**64 - 1, 9),))),
             f"{REREAD_KEY}shop.c": _narrowed(Narrowed("uid", (KeySpan(0, 1, 9), KeySpan(3, 4, 5)), 16)),
             f"{REWIND_KEY}shop.a": Rewind(TableId("shop", "a"), "lost", "binlog.000007", 9, 1).to_json(),
+            f"{MAY_DIFFER_KEY}shop.a": MayDiffer("a foreign key", "binlog.000007", 4, 1).to_json(),
             COMPARED_DEFINITIONS_KEY: ComparedDefinitions(1, None).to_json(),
             WATCHED_KEY: Watched(
                 "3e11-17", "binlog.000007", 4, "binlog.000008", 157, "3e11-17:1-5"

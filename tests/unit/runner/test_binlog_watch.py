@@ -17,6 +17,7 @@ from replicator.config import Config
 from replicator.errors import PrivilegeError, ReplicatorError, SourceUnavailable
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.gtid import GtidSet
+from replicator.model.may_differ import may_differ_in
 from replicator.model.table import TableId
 from replicator.model.watched import WATCHED_KEY, Watched
 from replicator.runner import binlog_watch
@@ -253,6 +254,13 @@ def test_cascades_are_only_told_if_the_configuration_says_so(
     watch_cascades(harness)
     assert harness.paused == []
     assert sorted(line["table"] for line in told) == ["shop.b", "shop.c"]
+    harness.until(lambda: harness.recorded.pos >= 2405)
+    # Before that place, the last transaction of each table was recorded.
+    noted = may_differ_in(harness.properties)
+    assert {table: (found.file, found.pos) for table, found in noted.items()} == {
+        "shop.b": (FILE, 2405),
+        "shop.c": (FILE, 2405),
+    }
 
 
 def test_unexpected_error_does_not_end_the_watch_and_no_deviation_is_lost(

@@ -130,9 +130,14 @@ class Goal:
         self.left -= 1
 
 
-def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]]) -> int:
-    """Follow topics with these end offsets at each request, and return the number of streams."""
+def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]], *, statements: int = 0) -> int:
+    """Follow topics with these end offsets at each request, and return the number of streams.
+
+    The first `statements` looks at the end find a statement.
+    """
     mirror: Any = Mock(stopping=threading.Event(), failing=False, rereads=None, tags=Mock(is_busy=False))
+    found = iter([True] * statements)
+    mirror.statements.has_new.side_effect = lambda: next(found, False)
     context: Any = Mock()
     looks = iter(ends)
     context.log.offsets.side_effect = lambda: ({}, next(looks))
@@ -162,6 +167,10 @@ def test_follow_waits_for_the_goal_and_applies_events_that_arrive_meanwhile() ->
 
 def test_follow_starts_no_further_stream_when_no_event_arrives_before_the_goal() -> None:
     assert follow_to(Goal(waits=1), [OLD, OLD]) == 1
+
+
+def test_follow_applies_statements_that_arrive_before_the_goal_without_an_event() -> None:
+    assert follow_to(Goal(waits=1), [OLD, OLD, OLD], statements=1) == 2
 
 
 def test_follow_fails_when_the_goal_cannot_be_reached() -> None:
