@@ -6,8 +6,10 @@ import pytest
 import requests
 
 from tests.e2e.test_replay import archive_all, other_lake, run
+from tests.support.encodings import ENCODINGS, Encoding
 from tests.support.mirror import HEALING_MIRROR, START_S, Comparison, MirrorProcess
 from tests.support.mirrored_database import MirroredDatabaseBuilder
+from tests.support.source import SourceDatabase
 
 
 @pytest.mark.fault(
@@ -51,8 +53,11 @@ def test_replay_refuses_the_table_whose_first_rows_the_archive_lacks_and_run_rea
     assert Comparison.of(mirrored.database, new).differences() == {}
 
 
+@pytest.mark.parametrize(
+    "encoding", [ENCODINGS[1], pytest.param(ENCODINGS[2], marks=pytest.mark.long)], ids=str
+)
 def test_archive_with_rows_restores_every_table_without_the_source_and_run_goes_on(
-    mirror_database: MirroredDatabaseBuilder,
+    mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, encoding: Encoding
 ) -> None:
     prepare = [
         "CREATE TABLE empty_one (id INT PRIMARY KEY)",
@@ -61,7 +66,8 @@ def test_archive_with_rows_restores_every_table_without_the_source_and_run_goes_
         "CREATE TABLE keyless (a INT, b TEXT)",
         "INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)",
     ]
-    mirrored = mirror_database(tables=3, extra=HEALING_MIRROR, prepare=prepare)
+    log = encoding.log(source_database)
+    mirrored = mirror_database(tables=3, log=log, extra=HEALING_MIRROR, prepare=prepare)
     archive, new = mirrored.folder / "archive", other_lake(mirrored, "new")
     with mirrored.writers(1, pause=0.1):
         run("record", "-c", mirrored.config, "--to", archive, "--until-caught-up")

@@ -41,6 +41,8 @@ class Session:
         with connect(self.charset) as connection, connection.cursor() as cursor:
             for statement in self.statements:
                 text = statement.replace("{db}", database).replace("{other}", other)
+                # The name of a user has at most 32 characters.
+                text = text.replace("{user}", database[-24:])
                 try:
                     cursor.execute(text)
                 except pymysql.MySQLError as error:

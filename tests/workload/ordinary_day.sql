@@ -471,16 +471,16 @@ INSERT INTO b_orders (v) VALUES (100)
 [administration]
 CREATE TABLE b_admin (id INT PRIMARY KEY, v INT, KEY (v))
 INSERT INTO b_admin VALUES (1, 1), (2, 2)
-CREATE USER 'b_{db}'@'localhost' IDENTIFIED BY 'Se;cret''1' COMMENT 'x'
-CREATE ROLE 'b_role_{db}'
-GRANT SELECT (id), UPDATE ON {db}.b_admin TO 'b_{db}'@'localhost' WITH GRANT OPTION
-GRANT 'b_role_{db}' TO 'b_{db}'@'localhost'
-SET DEFAULT ROLE ALL TO 'b_{db}'@'localhost'
-ALTER USER 'b_{db}'@'localhost' ACCOUNT LOCK PASSWORD EXPIRE NEVER
-REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'b_{db}'@'localhost'
-RENAME USER 'b_{db}'@'localhost' TO 'b2_{db}'@'localhost'
-DROP USER IF EXISTS 'b2_{db}'@'localhost'
-DROP ROLE 'b_role_{db}'
+CREATE USER 'b_{user}'@'localhost' IDENTIFIED BY 'Se;cret''1' COMMENT 'x'
+CREATE ROLE 'b_role_{user}'
+GRANT SELECT (id), UPDATE ON {db}.b_admin TO 'b_{user}'@'localhost' WITH GRANT OPTION
+GRANT 'b_role_{user}' TO 'b_{user}'@'localhost'
+SET DEFAULT ROLE ALL TO 'b_{user}'@'localhost'
+ALTER USER 'b_{user}'@'localhost' ACCOUNT LOCK PASSWORD EXPIRE NEVER
+REVOKE ALL PRIVILEGES, GRANT OPTION FROM 'b_{user}'@'localhost'
+RENAME USER 'b_{user}'@'localhost' TO 'b2_{user}'@'localhost'
+DROP USER IF EXISTS 'b2_{user}'@'localhost'
+DROP ROLE 'b_role_{user}'
 ANALYZE TABLE b_admin
 ANALYZE TABLE b_admin UPDATE HISTOGRAM ON v WITH 4 BUCKETS
 OPTIMIZE TABLE b_admin
