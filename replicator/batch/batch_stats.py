@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.partition_scan import Flags, PartitionScan, duplicate_ranges
-from replicator.batch.redelivery import Binlog, EventPosition, is_later_transaction
+from replicator.batch.redelivery import Compression, EventPosition, is_later_transaction
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,
@@ -54,7 +54,7 @@ def collect_stats(
     ranges: Sequence[OffsetRange],
     before: Mapping[int, PartitionProgress],
     fetch: FetchDetails,
-    binlog: Binlog,
+    compression: Compression,
 ) -> BatchStats:
     """Return the statistics of decoded events.
 
@@ -63,17 +63,18 @@ def collect_stats(
         ranges: the offset ranges of the events.
         before: partition → progress at the start of `ranges`.
         fetch: fetches details; it is called only if events must be observed one by one.
-        binlog: see `RedeliveryDetector`.
+        compression: see `RedeliveryDetector`.
 
     Raises:
-        TransactionsNotNumbered: nothing tells whether an event was delivered before.
+        TransactionsNotNumbered, TransactionInterrupted: nothing tells whether an event was delivered before.
+        SourceUnavailable: see `Compression`.
     """
     numbers = {
         name: pc.fill_null(stats_columns.column(name), 0).to_numpy().astype(np.int64, copy=False)
         for name in EVENT_NUMBERS
     }
     details = EventDetails(stats_columns, fetch)
-    partitions = [_partition_stats(numbers, r, before.get(r.partition), details, binlog) for r in ranges]
+    partitions = [_partition_stats(numbers, r, before.get(r.partition), details, compression) for r in ranges]
     codes = numbers["code"]
     good = codes < MESSAGE_CODE
     for found in partitions:
@@ -136,7 +137,7 @@ def _partition_stats(
     r: OffsetRange,
     before: PartitionProgress | None,
     details: EventDetails,
-    binlog: Binlog,
+    compression: Compression,
 ) -> _PartitionStats:
     rows = np.flatnonzero(numbers["partition"] == r.partition)
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
@@ -148,7 +149,7 @@ def _partition_stats(
             high_water = replace(high_water, snapshot=snapshot)
         if high_water is not None and high_water.snapshot is not None:
             before_snapshot = before_snapshot or _change_before(numbers, part, high_water.snapshot)
-        found.append(_scan(numbers, part, r.partition, high_water, details, binlog))
+        found.append(_scan(numbers, part, r.partition, high_water, details, compression))
         high_water = found[-1].high_water
     repeated = np.concatenate([rows[:0], *(part.repeated for part in found)])
     resumed = next((part.resumed for part in found if part.resumed is not None), None)
@@ -207,12 +208,12 @@ def _scan(
     partition: int,
     before: HighWater | None,
     details: EventDetails,
-    binlog: Binlog,
+    compression: Compression,
 ) -> _Scanned:
     changes = rows[_is_change(numbers["code"][rows])]
     events = {name: values[changes] for name, values in numbers.items()}
     known = None if before is None or before.snapshot is not None else before
-    found = PartitionScan(partition, events, known, details, binlog).run()
+    found = PartitionScan(partition, events, known, details, compression).run()
     high_water = found.high_water if len(changes) else before
     bad = _repeated_bad(numbers, rows, known)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:

@@ -26,8 +26,8 @@ from replicator.model.column_rules import ColumnRules
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.reread import Narrowed
 from replicator.model.table import TableId
-from replicator.sources.binlog_probe import BinlogProbe
 from replicator.sources.change_log import ChangeLog, Offsets
+from replicator.sources.compressed_positions import CompressedPositions
 
 TAIL: Final = 8
 """Number of offsets at the end of a range among which its last row should be; others are of tombstones or markers."""
@@ -124,7 +124,7 @@ class MirrorContext:
     driver_limits: DriverLimits
     sizes: RecordSizes
     rules: ColumnRuleBook
-    binlog: BinlogProbe
+    compression: CompressedPositions
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
     misread: MisreadRows = field(default_factory=MisreadRows)

@@ -181,7 +181,7 @@ def _with_stats(
     keys = key_columns(schema.decoded) if schema is not None and short else []
     columns, found = events.stats_columns(keys)
     try:
-        stats = batch_stats.collect_stats(columns, task.ranges, before, fetch, context.binlog)
+        stats = batch_stats.collect_stats(columns, task.ranges, before, fetch, context.compression)
     except BaseException:
         found.release()
         raise

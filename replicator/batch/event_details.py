@@ -16,7 +16,7 @@ Rows = npt.NDArray[np.intp]
 """Row numbers in the arrays of a batch."""
 
 FetchDetails = Callable[[int, int, int], pa.Table]
-"""(partition, first offset, last offset) → offset, gtid, tx_order and row_hash of the events in that range."""
+"""(partition, first offset, last offset) → offset, gtid and tx_order of the events in that range."""
 
 
 class EventDetail(NamedTuple):
@@ -24,18 +24,17 @@ class EventDetail(NamedTuple):
 
     gtid: str | None
     tx_order: int | None
-    row_hash: int
 
 
 class EventDetails:
-    """Reads file names, GTIDs, transaction orders and row hashes of events.
+    """Reads file names, GTIDs and transaction orders of events.
 
     Those of events near the end of a range come with the statistics columns; others are fetched, at the cost of a Spark
     job if the executor is Spark's.
     """
 
     def __init__(self, stats_columns: pa.Table, fetch: FetchDetails) -> None:
-        self._known = stats_columns.filter(pc.is_valid(stats_columns.column("row_hash")))
+        self._known = stats_columns.filter(pc.is_valid(stats_columns.column("file")))
         self._fetch = fetch
 
     def position(self, partition: int, offset: int, packed: PackedPosition, server_id: int) -> SourcePosition:
@@ -58,15 +57,6 @@ class EventDetails:
         """Return the number of an event in its transaction; None if it is unknown."""
         number: int | None = self._row(partition, offset)["tx_order"]
         return number
-
-    def row_hashes(self, partition: int, offsets: Longs) -> tuple[int, ...]:
-        """Return the row hashes of the events at `offsets` (ascending); fetched only if one is not known."""
-        rows = self._known.filter(pc.equal(self._known.column("partition"), partition))
-        known = dict(zip(rows.column("offset").to_pylist(), rows.column("row_hash").to_pylist(), strict=True))
-        wanted = offsets.tolist()
-        if known.keys() >= set(wanted):
-            return tuple(known[offset] for offset in wanted)
-        return tuple(detail.row_hash for detail in self.fetched(partition, offsets))
 
     def fetched(self, partition: int, offsets: Longs) -> list[EventDetail]:
         """Fetch the details of the events at `offsets` (ascending, at least one)."""

@@ -21,7 +21,7 @@ from replicator.lake.position_deletes import stage_deletes, stage_few_deletes
 from replicator.lake.write_strategies import DeleteStager
 from replicator.model.table import TableSchema
 
-_NAMES: Final = ("file", "gtid", "tx_order", "row_hash")
+_NAMES: Final = ("file", "gtid", "tx_order")
 _LOG_COORDINATE: Final = ("partition", "offset")
 
 

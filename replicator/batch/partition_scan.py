@@ -12,13 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replicator.batch.event_details import EventDetails, Longs
-from replicator.batch.redelivery import (
-    MAX_ROW_HASHES,
-    Binlog,
-    EventPosition,
-    RedeliveryDetector,
-    lacks_first,
-)
+from replicator.batch.redelivery import Compression, EventPosition, RedeliveryDetector
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
 from replicator.model.gtid import BLOCK, Transaction
@@ -50,20 +44,21 @@ class PartitionScan:
     Attributes:
         events: column → values: offset, position_key, row_key, ts_ms, server_id, gtid_origin, gtid_number.
         before: the high-water mark before these events.
-        binlog: see `RedeliveryDetector`.
+        compression: see `RedeliveryDetector`.
     """
 
     partition: int
     events: Mapping[str, Longs]
     before: HighWater | None
     details: EventDetails
-    binlog: Binlog
+    compression: Compression
 
     def run(self) -> ScannedEvents:
         """Return which events were delivered before, and what is known after them.
 
         Raises:
-            TransactionsNotNumbered: nothing tells whether an event was.
+            TransactionsNotNumbered, TransactionInterrupted: nothing tells whether an event was.
+            SourceUnavailable: see `Compression`.
         """
         none_repeated = np.zeros(len(self.events["offset"]), dtype=bool)
         if not len(none_repeated):
@@ -95,7 +90,7 @@ class PartitionScan:
         if last is None or (origins != origins[0]).any() or len(np.unique(numbers)) < len(numbers):
             return False
         known = SeenTransactions() if self.before is None else self.before.transactions
-        if self._may_resume(known, Transaction(last.origin, int(numbers[0]))):
+        if self._continues_in_other_file(Transaction(last.origin, int(numbers[0]))):
             return False
         begun, older = self._begun_transactions(last.origin), list[Transaction]()
         for origin, seen in known.origins:
@@ -110,25 +105,12 @@ class PartitionScan:
         files, numbers = self.events["position_key"] >> FILE_SHIFT, self.events["gtid_number"]
         return bool(((files[1:] != files[:-1]) & (numbers[1:] == numbers[:-1]) & (numbers[1:] != 0)).any())
 
-    def _may_resume(self, known: SeenTransactions, first: Transaction) -> bool:
-        """Return whether the events may continue the transaction of `before` on another server."""
+    def _continues_in_other_file(self, first: Transaction) -> bool:
+        """Return whether the events continue the transaction of `before` on another server."""
         if self.before is None or self._previous_transaction() != first:
             return False
         before = PackedPosition.pack(self.before.position)
-        return (
-            before.file_number != self.events["position_key"][0] >> FILE_SHIFT
-            or first in known.interrupted
-            or self.before.replayed_count is not None
-            or self._lacks_furthest(self.before)
-        )
-
-    def _lacks_furthest(self, before: HighWater) -> bool:
-        """Return whether the source has the first event, but not in a transaction with the furthest event before it."""
-        names = ("position_key", "row_key", "server_id")
-        position_key, row_key, server_id = (int(self.events[name][0]) for name in names)
-        furthest = before.position
-        at = PackedPosition(position_key, row_key).unpack(furthest.file, server_id, furthest.gtid)
-        return at.pos != furthest.pos and lacks_first(self.binlog, furthest, at, waits=False) is True
+        return bool(before.file_number != self.events["position_key"][0] >> FILE_SHIFT)
 
     def _transaction_numbers(self) -> Longs:
         """Return the numbers of the transactions in their order; 0 stands for events without a GTID."""
@@ -153,14 +135,16 @@ class PartitionScan:
 
     def _begins_after_high_water(self) -> bool:
         high = self.before
-        if high is None or high.position.server_id != self.events["server_id"][0]:
+        if high is None:
+            return True
+        if high.is_replay:
+            return False
+        if high.position.server_id != self.events["server_id"][0]:
             return True
         first = PackedPosition(int(self.events["position_key"][0]), int(self.events["row_key"][0]))
         last = PackedPosition.pack(high.position, high.kind)
-        # At the furthest position itself, the row number decides only if rows were ascending and no replay is known.
-        if high.rows_ascending and high.replayed_count is None:
-            return first > last
-        return first.position_key > last.position_key
+        # At the furthest position itself, the row number decides only if rows were ascending.
+        return first > last if high.rows_ascending else first.position_key > last.position_key
 
     def _after_new_events(self) -> HighWater:
         """Return the high-water mark after events that are all new."""
@@ -169,22 +153,11 @@ class PartitionScan:
             int(events[name][-1]) for name in ("offset", "position_key", "row_key", "server_id")
         )
         packed = PackedPosition(position_key, row_key)
-        here = events["offset"][events["position_key"] == position_key]
-        earlier = high if high is not None and _is_at(high, position_key, server_id) else None
-        # One fetch for few events, and few hashes of many.
-        first = self._row_hashes(here[: 2 * MAX_ROW_HASHES])
-        last = self._row_hashes(here[-MAX_ROW_HASHES:]) if len(here) > 2 * MAX_ROW_HASHES else first
-        known = () if earlier is None else earlier.first_hashes
-        has_first = earlier is None or len(known) == min(earlier.event_count, MAX_ROW_HASHES)
         return HighWater(
             position=self.details.position(self.partition, offset, packed, server_id),
             kind=packed.kind,
             ts_ms=max(int(events["ts_ms"].max()), 0 if high is None else high.ts_ms),
             tx_order=self.details.tx_order(self.partition, offset),
-            event_count=len(here) + (0 if earlier is None else earlier.event_count),
-            first_hashes=(known + first)[:MAX_ROW_HASHES] if has_first else known,
-            assumed_plain=earlier is not None and earlier.assumed_plain,
-            last_hashes=((() if earlier is None else earlier.last_hashes) + last)[-MAX_ROW_HASHES:],
             transactions=self._transactions_with_new(),
         )
 
@@ -209,9 +182,6 @@ class PartitionScan:
                 ended.insert(0, previous)
         return ended
 
-    def _row_hashes(self, offsets: Longs) -> tuple[int, ...]:
-        return self.details.row_hashes(self.partition, offsets)
-
     def _observe_each(self) -> ScannedEvents:
         """Observe the events one by one."""
         names = ("position_key", "row_key", "ts_ms", "server_id")
@@ -220,9 +190,9 @@ class PartitionScan:
         events = [EventPosition(*row, *more) for *row, more in zip(*columns, details, strict=True)]
         repeated = np.zeros(len(events), dtype=bool)
         if self.before is None:
-            detector, start = RedeliveryDetector.starting_at(events[0], self.binlog), 1
+            detector, start = RedeliveryDetector.starting_at(events[0], self.compression), 1
         else:
-            detector, start = RedeliveryDetector.from_high_water(self.before, self.binlog), 0
+            detector, start = RedeliveryDetector.from_high_water(self.before, self.compression), 0
         for i in range(start, len(events)):
             repeated[i] = detector.observe(events[i])
         return ScannedEvents(repeated, detector.high_water(), detector.resumed)
@@ -235,8 +205,3 @@ def duplicate_ranges(partition: int, offsets: Longs, repeated: Flags) -> list[Du
         DuplicateRange(partition, int(offsets[start]), int(offsets[end - 1]))
         for start, end in zip(edges[::2], edges[1::2], strict=True)
     ]
-
-
-def _is_at(high: HighWater, position_key: int, server_id: int) -> bool:
-    furthest = PackedPosition.pack(high.position, high.kind)
-    return high.position.server_id == server_id and furthest.position_key == position_key

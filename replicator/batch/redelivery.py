@@ -10,31 +10,32 @@ that were seen are remembered by their GTIDs (`SeenTransactions`), and membershi
 right for transactions of several origins in one log, and for a replica that does not preserve their order. Otherwise an
 event is new if its GTID shows a later transaction than the furthest one.
 
-The transaction that a fail-over may have interrupted is new if it continues on another server: in another file, or, if
-its positions are lower than the furthest one or a replay has come past that one, in a binlog in which the source has no
-such position. It is unknown which of its events were delivered, so `resumed` tells the first one.
+A fail-over may interrupt the connector within a transaction. Then the new server sends the rest of it, or all of it:
+
+- The furthest transaction continues in another file, which no transaction of one server does: its events are new, and
+  `resumed` tells the first one, because they may have been delivered before.
+- Events came again, and then something new comes, but the furthest event did not come again in between. A replay of one
+  server would reach it, so another server's file has the same number, or another order of transactions.
+- The last transaction of an earlier file comes again at a higher position than the furthest one.
+
+In the last two cases, nothing tells which events are missing: `TransactionInterrupted` is raised.
 
 Several events may share one position: the numbered rows of a statement, the delete and the create of a key update, or,
 if the source compresses its transactions (binlog_transaction_compression), all events of a transaction, in which each
 statement numbers its rows from zero. At the furthest position, events are therefore classified by the first of these
-rules that applies. Equal content alone never makes an event a repeated one, because a compressed transaction may
-contain it twice.
+rules that applies:
 
 1. A row after the last one is new, if rows were ascending so far: the last one is the greatest that was sent.
-2. By transaction order, if the connector numbers the events of a transaction (provide.transaction.metadata): an event
-   is repeated if its number is not greater than that of the furthest event.
-3. By count or by row number, while a replay of all events at the position is known to be in progress, because it began
-   at an earlier position, or because the position is not that of a compressed transaction.
-4. An event whose content no event at the position had is new, and the transaction is compressed. A limited number of
-   row hashes is kept, so this is known of the first row of a statement, and of any event if there were few.
-5. If the position is not that of a compressed transaction, all others are repeated: one position has each row once.
-   If that is only assumed, because the source cannot be asked and `log.transactions` is off, an event of which rule 4
-   says that it is compressed nevertheless raises `TransactionsNotNumbered`.
-6. Otherwise nothing tells a repeated event from a second equal change. `TransactionsNotNumbered` is raised.
+2. If the connector numbers the events of a transaction (provide.transaction.metadata), an event is repeated if its
+   number is not greater than that of the furthest event.
+3. If events came again, and not yet the furthest one, it is repeated: so far, its position has only rows that ascend.
+4. If the position is, or may be, that of a compressed transaction, nothing tells a repeated event from that of a later
+   statement. `TransactionsNotNumbered` is raised.
+5. Otherwise the event is repeated: one position has each row once.
 """
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from replicator.errors import TransactionInterrupted, TransactionsNotNumbered
 from replicator.model.commit_marker import HighWater
@@ -43,36 +44,15 @@ from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.seen_transactions import SeenTransactions
 
 
-class Binlog(Protocol):
-    """What the source's binlog has at the positions of events; it may ask the source."""
+class Compression(Protocol):
+    """What is known of the source's compressed transactions."""
 
-    @property
-    def must_answer(self) -> bool:
-        """Whether it must be known of events that may have been sent again from which server's binlog they are.
-
-        Otherwise, unless the source tells, they are taken to be from one.
-        """
-
-    def may_be_compressed(self, position: SourcePosition) -> bool | None:
+    def may_be_at(self, position: SourcePosition) -> bool:
         """Return whether a compressed transaction is, or may be, at a position.
 
-        None is the assumption that none is.
-        """
-
-    def has_both(self, event: SourcePosition, later: SourcePosition, *, waits: bool = True) -> bool | None:
-        """Return whether `later` is in the transaction of `event`; None if the source does not have `event`.
-
         Raises:
-            SourceError: the source does not answer, it `must_answer`, and the caller `waits`. Otherwise, that is None
-                too.
+            SourceUnavailable: it is not known yet; try again later.
         """
-
-
-MAX_ROW_HASHES: Final = 32
-"""Maximum number of row hashes kept of the first, and also of the last events at a position."""
-
-_BY_ROW: Final = -1
-"""Value of `replayed_count` for a replay whose events are identified by row number; it may begin inside a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +65,6 @@ class EventPosition:
     server_id: int
     gtid: str | None = None
     tx_order: int | None = None
-    row_hash: int = 0
 
     @property
     def packed(self) -> PackedPosition:
@@ -115,11 +94,7 @@ class RedeliveryDetector:
     Attributes:
         last: the furthest event.
         latest_ms: the latest source time seen, milliseconds since the epoch.
-        replayed_count: None if no replay of the events at the last position is known; the number of them that were
-            sent again so far; or `_BY_ROW`.
-        assumed_plain: whether events at the last position were dropped under the assumption that it is not that of a
-            compressed transaction.
-        binlog: asked only if nothing else tells whether an event is repeated.
+        compression: asked only if nothing else tells whether an event is repeated.
         file: name of the binlog file of `last`, if known.
         resumed: the first event of an interrupted transaction that may have been delivered before, as it has another
             position now.
@@ -127,36 +102,21 @@ class RedeliveryDetector:
 
     last: EventPosition
     latest_ms: int
-    event_count: int
-    first_hashes: list[int]
-    last_hashes: list[int]
-    rows_ascending: bool
-    replayed_count: int | None
-    binlog: Binlog
-    assumed_plain: bool = False
+    compression: Compression
+    rows_ascending: bool = True
+    is_replay: bool = False
     file: str | None = None
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
     resumed: EventPosition | None = None
-    _is_own_replay: bool = False
-    _begins_batch: bool = False
 
     @classmethod
-    def starting_at(cls, event: EventPosition, binlog: Binlog) -> "RedeliveryDetector":
+    def starting_at(cls, event: EventPosition, compression: Compression) -> "RedeliveryDetector":
         """Return the state after the first event of a partition."""
-        return cls(
-            last=event,
-            latest_ms=event.ts_ms,
-            event_count=1,
-            first_hashes=[event.row_hash],
-            last_hashes=[event.row_hash],
-            rows_ascending=True,
-            replayed_count=None,
-            binlog=binlog,
-            transactions=_with_event(SeenTransactions(), event),
-        )
+        transactions = _with_event(SeenTransactions(), event)
+        return cls(event, event.ts_ms, compression, transactions=transactions)
 
     @classmethod
-    def from_high_water(cls, high: HighWater, binlog: Binlog) -> "RedeliveryDetector":
+    def from_high_water(cls, high: HighWater, compression: Compression) -> "RedeliveryDetector":
         """Return the state after earlier batches."""
         packed, position = PackedPosition.pack(high.position, high.kind), high.position
         last = EventPosition(
@@ -170,32 +130,22 @@ class RedeliveryDetector:
         return cls(
             last=last,
             latest_ms=high.ts_ms,
-            event_count=high.event_count,
-            first_hashes=list(high.first_hashes),
-            last_hashes=list(high.last_hashes),
+            compression=compression,
             rows_ascending=high.rows_ascending,
-            replayed_count=high.replayed_count,
-            binlog=binlog,
-            assumed_plain=high.assumed_plain,
+            is_replay=high.is_replay,
             file=position.file,
             transactions=high.transactions,
-            _begins_batch=True,
         )
 
     def high_water(self) -> HighWater:
         """Return the state as a value for the commit marker."""
-        last = self.last
         return HighWater(
-            position=self._position(),
-            kind=last.packed.kind,
+            position=self.last.packed.unpack(self.file, self.last.server_id, self.last.gtid),
+            kind=self.last.packed.kind,
             ts_ms=self.latest_ms,
-            tx_order=last.tx_order,
-            event_count=self.event_count,
-            first_hashes=tuple(self.first_hashes),
-            last_hashes=tuple(self.last_hashes),
+            tx_order=self.last.tx_order,
             rows_ascending=self.rows_ascending,
-            replayed_count=self.replayed_count,
-            assumed_plain=self.assumed_plain,
+            is_replay=self.is_replay,
             transactions=self.transactions,
         )
 
@@ -206,266 +156,98 @@ class RedeliveryDetector:
 
         Raises:
             TransactionsNotNumbered: nothing tells whether it was.
-            SourceError: the source does not answer.
-            TransactionInterrupted: the binlogs of two servers have the transaction at nearly the same positions, or
-                nothing tells which transaction was interrupted when another server became the source.
+            TransactionInterrupted: events are missing, or nothing tells whether they are, because another server became
+                the source.
+            SourceUnavailable: it is not known yet whether the transaction is compressed.
         """
-        is_repeated = self._observe(event)
-        self._begins_batch = False
-        return is_repeated
+        if self._continues_in_other_file(event):
+            self.resumed = self.resumed or event
+        elif not self._is_new(event):
+            self.is_replay = not self._is_furthest(event)
+            return True
+        elif self.is_replay and None not in (event.gtid, self.last.gtid):
+            raise interrupted(self._at(event))
+        self._advance_to(event)
+        return False
 
-    def _observe(self, event: EventPosition) -> bool:
-        if self._is_later(event):
-            self._advance_to(event)
-            return False
-        if event.position_key < self.last.position_key:
-            # If the replay reaches the last position, it contains all events there.
-            self.replayed_count = _BY_ROW if self.rows_ascending else 0
-            return True
-        if event.position_key > self.last.position_key:
-            self._note_other_server(event)  # Its transaction was seen, on another one.
-            return True
-        if event.is_of_other_transaction(self.last):
-            return True
-        repeated = self._observe_at_last_position(event)
-        if not repeated:
-            self._advance_to(event)
-        elif self._has_replay_ended(event):
-            self.replayed_count = None
-        return repeated
+    def _continues_in_other_file(self, event: EventPosition) -> bool:
+        """Return whether an event of the furthest transaction is in another file, so in another server's binlog."""
+        return (
+            event.gtid is not None
+            and event.gtid == self.last.gtid
+            and event.packed.file_number != self.last.packed.file_number
+        )
 
-    def _is_later(self, event: EventPosition) -> bool:
-        """Return whether an event is new because of its server, time, position or transaction."""
+    def _is_new(self, event: EventPosition) -> bool:
+        """Return whether an event is new because of its time, transaction, server or position."""
         last = self.last
         if event.ts_ms > self.latest_ms:
             return True
-        if event.gtid is not None and event.gtid == last.gtid and self._is_on_other_server(event):
-            self.resumed = self.resumed or event
-            return True
-        if event.is_of_other_transaction(last):
-            if (seen := self._was_seen(event)) is not None:
+        if event.is_of_other_transaction(last) and (transaction := Transaction.parse(event.gtid)) is not None:
+            if (seen := self.transactions.has(transaction)) is not None:
                 return not seen
-            if self._may_be_interrupted(event):
-                if event.position_key < last.position_key:
-                    return False
-                self._check_resumes(event)
-                self.resumed = self.resumed or event
-                return True
+            if transaction in self.transactions.interrupted:
+                if event.position_key >= last.position_key:
+                    raise interrupted(self._at(event))
+                return False
         # Positions of two servers cannot be compared: after a failover, no event counts as redelivered.
         if event.server_id != last.server_id:
             return True
-        if event.position_key < last.position_key:
-            return is_later_transaction(event.gtid, last.gtid)
-        return event.position_key > last.position_key
-
-    def _is_on_other_server(self, event: EventPosition) -> bool:
-        """Return whether `event`, of the furthest transaction, is in another server's binlog than the furthest event.
-
-        No transaction is in two files. If positions go back within one, the connector has restarted, and the source
-        tells whether it continues in the same binlog.
-
-        Raises:
-            SourceError: the source does not answer.
-            TransactionInterrupted: the source has neither event, so nothing tells it.
-        """
-        last = self.last
-        if event.packed.file_number != last.packed.file_number:
-            return True
         if event.position_key == last.position_key:
-            return False
-        if event.position_key > last.position_key:
-            return self._may_be_interrupted(last) or self._has_skipped_furthest(event)
-        if self._is_own_replay:
-            return False
-        at = event.packed.unpack(self.file, event.server_id, event.gtid)
-        has_both = self.binlog.has_both(at, self._position())
-        if has_both is None and self.binlog.must_answer:
-            raise interrupted(at)
-        self._is_own_replay = has_both is not False
-        return not self._is_own_replay
+            return not event.is_of_other_transaction(last) and self._is_new_at_last_position(event)
+        return event.position_key > last.position_key or is_later_transaction(event.gtid, last.gtid)
 
-    def _has_skipped_furthest(self, event: EventPosition) -> bool:
-        """Return whether the connector came to `event` past the furthest position, because it reads another binlog.
-
-        In the same binlog, a replay reaches the furthest event before `event`. A connector that restarted within the
-        transaction may have sent no other event again; then the first event of a batch shows it, and the source is
-        asked, but need not answer. If the source has neither event after a replay, they count as those of two servers.
-
-        Raises:
-            SourceError: the source does not answer.
-        """
-        is_replay = self.replayed_count is not None
-        if not (is_replay or self._begins_batch):
-            return False
-        at = event.packed.unpack(self.file, event.server_id, event.gtid)
-        is_skipped = lacks_first(self.binlog, self._position(), at, waits=is_replay)
-        return (is_replay and self.binlog.must_answer) if is_skipped is None else is_skipped
-
-    def _may_be_interrupted(self, event: EventPosition) -> bool:
-        """Return whether a fail-over may have interrupted the connector within the event's transaction."""
-        return Transaction.parse(event.gtid) in self.transactions.interrupted
-
-    def _check_resumes(self, event: EventPosition) -> None:
-        """Check that `event`, behind the furthest one, is of the transaction that the last fail-over interrupted.
-
-        Then transactions between them were sent by this server alone, in another order. Otherwise, the transaction was
-        the last one in an earlier file. If it was sent as a whole, its changes must not be applied after later ones.
-
-        Raises:
-            TransactionInterrupted: it is another transaction.
-        """
-        newest = self.transactions.interrupted[-1]
-        if (
-            event.packed.file_number != self.last.packed.file_number
-            or Transaction.parse(event.gtid) != newest
-        ):
-            raise interrupted(event.packed.unpack(self.file, event.server_id, event.gtid))
-
-    def _was_seen(self, event: EventPosition) -> bool | None:
-        transaction = Transaction.parse(event.gtid)
-        return None if transaction is None else self.transactions.has(transaction)
-
-    def _observe_at_last_position(self, event: EventPosition) -> bool:
-        """Return whether `event`, at the last position, is repeated; update the count of replayed events."""
+    def _is_new_at_last_position(self, event: EventPosition) -> bool:
         if self.rows_ascending and event.row_key > self.last.row_key:
             # Numbers cannot tell this: a connector that was killed within a statement numbers the rest from one again.
-            return False
-        if event.gtid is not None and self.replayed_count == _BY_ROW and self._has_new_content(event):
-            raise interrupted(event.packed.unpack(self.file, event.server_id, event.gtid))
-        if event.tx_order is not None and self.last.tx_order is not None:
-            return event.tx_order <= self.last.tx_order
-        if self.replayed_count is not None and self.replayed_count != _BY_ROW:
-            self.replayed_count += 1
-            return self.replayed_count <= self.event_count
-        if self.replayed_count == _BY_ROW and not self.assumed_plain:
             return True
-        if self._has_new_content(event):
-            if self.assumed_plain:
-                raise self._not_numbered(event)
+        if event.tx_order is not None and self.last.tx_order is not None:
+            return event.tx_order > self.last.tx_order
+        if self.rows_ascending and self.is_replay:
             return False
-        if self.replayed_count is None:
-            self._begin_replay(event)
-        return True
+        if not self.rows_ascending or self.compression.may_be_at(self._at(self.last)):
+            raise TransactionsNotNumbered(
+                f"changes at {self._at(event)} may be those of several statements of a compressed transaction, or may"
+                " have been sent again",
+                "set log.transactions = true, and run: replicator connect; then read the table again: replicator heal"
+                " DATABASE.TABLE",
+            )
+        return False
 
-    def _begin_replay(self, event: EventPosition) -> None:
-        """Begin a replay within the last position.
-
-        Raises:
-            TransactionsNotNumbered: `event` may be a second equal change of a compressed transaction.
-        """
-        compressed = True if not self.rows_ascending else self.binlog.may_be_compressed(self._position())
-        if compressed:
-            raise self._not_numbered(event)
-        self.assumed_plain = self.assumed_plain or compressed is None
-        self.replayed_count = _BY_ROW
-
-    def _not_numbered(self, event: EventPosition) -> TransactionsNotNumbered:
-        return TransactionsNotNumbered(
-            f"changes at {event.packed.unpack(self.file, event.server_id, event.gtid)} may be equal ones of one"
-            " transaction, or may have been sent again",
-            "set log.transactions = true, and run: replicator connect; then read the table again: replicator heal"
-            " DATABASE.TABLE",
-        )
-
-    def _has_new_content(self, event: EventPosition) -> bool:
-        """Return whether no event at the last position was equal to `event`, as far as that is known.
-
-        `event` is not after the last row.
-        """
-        first, last = self.first_hashes, self.last_hashes
-        if (
-            event.row_hash in first
-            or event.row_hash in last
-            or len(first) < min(self.event_count, MAX_ROW_HASHES)
-        ):
-            return False
-        # Among ascending rows, row 0 can only be one of the first.
-        return self.event_count <= 2 * MAX_ROW_HASHES or (self.rows_ascending and event.packed.row == 0)
-
-    def _has_replay_ended(self, event: EventPosition) -> bool:
-        """Return whether `event`, a repeated one at the last position, is the last of a replay."""
-        if self.replayed_count == _BY_ROW:
-            return event.row_key == self.last.row_key
-        return self.replayed_count == self.event_count
+    def _is_furthest(self, event: EventPosition) -> bool:
+        """Return whether an event that came again is the furthest one."""
+        last = self.last
+        is_same = event.shares_position(last) and event.row_key == last.row_key and event.gtid == last.gtid
+        return is_same and (self.rows_ascending or event.tx_order == last.tx_order)
 
     def _advance_to(self, event: EventPosition) -> None:
         """Make `event` the furthest event."""
         last = self.last
         if event.shares_position(last):
             self.rows_ascending = self.rows_ascending and event.row_key > last.row_key
-            self._count(event)
         else:
-            self.event_count, self.rows_ascending, self.assumed_plain = 1, True, False
-            self.first_hashes, self.last_hashes = [event.row_hash], [event.row_hash]
+            self.rows_ascending = True
             if event.packed.file_number != last.packed.file_number:
                 self.file = None
-        self._remember_transaction(event)
-        self.replayed_count, self._is_own_replay = None, False
+        if last.gtid is None or event.is_of_other_transaction(last):
+            ended = Transaction.parse(last.gtid)
+            if ended is not None and event.may_be_of_other_server(last):
+                self.transactions = self.transactions.with_interrupted(ended)
+            self.transactions = _with_event(self.transactions, event)
+        self.is_replay = False
         self.latest_ms = max(self.latest_ms, event.ts_ms)
         self.last = event
 
-    def _remember_transaction(self, event: EventPosition) -> None:
-        last = self.last
-        if last.gtid is not None and not event.is_of_other_transaction(last):
-            return
-        if event.may_be_of_other_server(last):
-            self._note_interrupted()
-        self.transactions = _with_event(self.transactions, event)
-
-    def _note_interrupted(self) -> None:
-        ended = Transaction.parse(self.last.gtid)
-        if ended is not None:
-            self.transactions = self.transactions.with_interrupted(ended)
-
-    def _note_other_server(self, event: EventPosition) -> None:
-        """Note that the connector reads another server, which may send the rest of the furthest transaction later.
-
-        In another file, that is known when the transaction continues. In a file with the same number, the furthest
-        event may be in this server's binlog itself: then its server does not preserve the order of commits, and `event`
-        may be of the transaction that was interrupted.
-
-        Raises:
-            TransactionInterrupted: that is so.
-        """
-        last = self.last
-        if last.gtid is None or self._may_be_interrupted(last):
-            return
-        if event.packed.file_number != last.packed.file_number:
-            return
-        if self.binlog.has_both(self._position(), self._position()) is True:
-            raise interrupted(event.packed.unpack(self.file, event.server_id, event.gtid))
-        self._note_interrupted()
-
-    def _count(self, event: EventPosition) -> None:
-        """Count one more event at the last position, and keep its hash."""
-        # Markers of a rebuilt or reread table have no hashes of the first events.
-        if len(self.first_hashes) == self.event_count < MAX_ROW_HASHES:
-            self.first_hashes.append(event.row_hash)
-        self.event_count += 1
-        self.last_hashes = [*self.last_hashes, event.row_hash][-MAX_ROW_HASHES:]
-
-    def _position(self) -> SourcePosition:
-        """Return the last position."""
-        return self.last.packed.unpack(self.file, self.last.server_id, self.last.gtid)
-
-
-def lacks_first(binlog: Binlog, first: SourcePosition, later: SourcePosition, *, waits: bool) -> bool | None:
-    """Return whether the source has `later`, but not in a transaction with `first`; None if it has neither.
-
-    Raises:
-        SourceError: see `Binlog.has_both`.
-    """
-    has_both = binlog.has_both(first, later, waits=waits)
-    if has_both is not None:
-        return not has_both
-    return True if binlog.has_both(later, later, waits=waits) else None
+    def _at(self, event: EventPosition) -> SourcePosition:
+        is_same_file = event.packed.file_number == self.last.packed.file_number
+        return event.packed.unpack(self.file if is_same_file else None, event.server_id, event.gtid)
 
 
 def interrupted(position: SourcePosition) -> TransactionInterrupted:
     """Return that the log does not tell which events of the transaction at a position were delivered before."""
     return TransactionInterrupted(
-        f"the transaction at {position} was interrupted when another server became the source: its events may have been"
-        " sent twice, or not at all",
+        f"the transaction at {position}, or one before it, was interrupted when another server became the source: its"
+        " events may have been sent twice, or not at all",
         "read the table again: replicator heal DATABASE.TABLE",
     )
 

@@ -33,7 +33,6 @@ from replicator.decode.row_images import (
     decoded_row,
     present_values,
     readable_values,
-    row_hash,
 )
 from replicator.decode.values import row_type
 from replicator.decode.version_ranges import is_in_range
@@ -141,7 +140,9 @@ def _unflattened(writer_schemas: tuple[AvroWriterSchema, ...]) -> dict[str, Spar
     return {
         _event(e.fingerprint): F.when(
             F.col(_event(e.fingerprint)).isNotNull(),
-            F.struct(*envelope_of(F.col(_event(e.fingerprint)), e.columns, e.writer.metadata_fields or ())),
+            F.struct(
+                *envelope_of(F.col(_event(e.fingerprint)), e.schema.columns, e.writer.metadata_fields or ())
+            ),
         )
         for e in writer_schemas
     }
@@ -234,16 +235,14 @@ def _decoded_rows(
 def _image_columns(
     writer_schemas: tuple[AvroWriterSchema, ...], target: TableSchema, for_changelog: bool
 ) -> tuple[SparkColumn, ...]:
-    hashes, befores, afters = [], [], []
+    befores, afters = [], []
     for i, writer_schema in enumerate(writer_schemas):
         before, after = F.col(f"decoded_before{i}"), F.col(f"decoded_after{i}")
-        hashes.append(row_hash(before, after, writer_schema, for_changelog))
         befores.append(before_image(before, writer_schema, target, for_changelog))
         afters.append(after_image(after, writer_schema, target))
     before_columns = target.columns if for_changelog else target.key_columns
     return (
         event_position_key(F.col("source"), F.col("file_number")).alias("position_key"),
-        _chosen(writer_schemas, hashes).cast("long").alias("row_hash"),
         _chosen(writer_schemas, befores).cast(row_type(before_columns)).alias("before"),
         _chosen(writer_schemas, afters).cast(row_type(target.columns)).alias("after"),
     )

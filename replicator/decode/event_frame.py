@@ -16,7 +16,6 @@ gtid_number   long     number of the transaction in its GTID; 0 if there is none
 file          string   binlog file; without a changelog only if `in_range_end`
 gtid          string   GTID of the transaction
 in_range_end  boolean  whether the event is one of the last of its offset range
-row_hash      long     hash of op and both rows as the event has them, which distinguishes it from its neighbours
 tx_order      long     number of the event in its transaction, if the connector counts events
 before        struct   row before the change, lake types; null for c and r; without a changelog only its key
 after         struct   row after the change, lake types; null for d and t
@@ -67,7 +66,7 @@ EVENT_NUMBERS: Final = (
 )
 """Columns of which the statistics of a batch read all values."""
 
-EVENT_DETAILS: Final = ("offset", "gtid", "tx_order", "row_hash")
+EVENT_DETAILS: Final = ("offset", "gtid", "tx_order")
 """Columns that distinguish events with the same position."""
 
 CACHED_EXPRESSIONS: Final = 1024
@@ -88,8 +87,6 @@ class WriterSchema:
             without one.
         first: where it begins to apply; None if it applies from the beginning.
         end: where it no longer applies; None if it is open.
-        superseded_columns: dropped columns whose name another column has now: images lack them, row hashes include
-            them.
         event_key: the columns that are the key of the events, whether or not they identify rows.
     """
 
@@ -98,17 +95,11 @@ class WriterSchema:
     schema_prefix: str = ""
     first: Boundary | None = None
     end: Boundary | None = None
-    superseded_columns: tuple[Column, ...] = ()
     event_key: tuple[str, ...] = ()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of an event that are read."""
-        return (*self.schema.columns, *self.superseded_columns)
 
     def before_columns(self, *, for_changelog: bool) -> tuple[Column, ...]:
         """Return the columns that are read of a before-image: all, or without a changelog only the key."""
-        return self.columns if for_changelog else self.schema.key_columns
+        return self.schema.columns if for_changelog else self.schema.key_columns
 
 
 def file_number(source: SparkColumn) -> SparkColumn:
@@ -163,7 +154,6 @@ def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
         # Without a changelog, too: it tells which events were sent again.
         source.getField("gtid").alias("gtid"),
         F.col("in_range_end"),
-        F.col("row_hash"),
         F.col("tx_order"),
         F.col("before"),
         F.col("after"),

@@ -30,7 +30,6 @@ from replicator.decode.row_images import (
     decoded_row,
     present_values,
     readable_values,
-    row_hash,
 )
 from replicator.decode.values import is_wide, parsed_type, quoted_numbers
 from replicator.decode.version_ranges import is_in_range
@@ -189,7 +188,7 @@ def _parsed(writer_schema: WriterSchema, for_changelog: bool) -> SparkColumn:
     """Parse an event's JSON, without its schema, as a struct."""
     fields = [
         StructField("before", _parsed_row(writer_schema.before_columns(for_changelog=for_changelog))),
-        StructField("after", _parsed_row(writer_schema.columns)),
+        StructField("after", _parsed_row(writer_schema.schema.columns)),
         StructField("source", _SOURCE_BLOCK),
         StructField("op", StringType()),
         StructField("transaction", _TRANSACTION_FIELDS),
@@ -200,18 +199,20 @@ def _parsed(writer_schema: WriterSchema, for_changelog: bool) -> SparkColumn:
 @lru_cache(CACHED_EXPRESSIONS)
 def _parsed_flat(writer_schema: WriterSchema) -> SparkColumn:
     """Parse a flattened event's JSON, without its schema, as a struct."""
-    return _from_json([*_parsed_row(writer_schema.columns).fields, *metadata_fields()], writer_schema)
+    return _from_json([*_parsed_row(writer_schema.schema.columns).fields, *metadata_fields()], writer_schema)
 
 
 def _from_json(fields: Sequence[StructField], writer_schema: WriterSchema) -> SparkColumn:
     event = StructType([*fields, StructField("_corrupt", StringType())])
-    text = quoted_numbers(_payload(writer_schema.schema_prefix), writer_schema.columns)
+    text = quoted_numbers(_payload(writer_schema.schema_prefix), writer_schema.schema.columns)
     return F.from_json(text, event, {"columnNameOfCorruptRecord": "_corrupt", **LONG_TEXTS})
 
 
 @lru_cache(CACHED_EXPRESSIONS)
 def _unflattened(writer_schema: WriterSchema) -> SparkColumn:
-    return F.struct(*envelope_of(F.col("f"), writer_schema.columns), F.col("f._corrupt").alias("_corrupt"))
+    return F.struct(
+        *envelope_of(F.col("f"), writer_schema.schema.columns), F.col("f._corrupt").alias("_corrupt")
+    )
 
 
 @lru_cache(CACHED_EXPRESSIONS)
@@ -245,7 +246,6 @@ def _image_columns(
     before, after = F.col("decoded_before"), F.col("decoded_after")
     return (
         event_position_key(F.col("source"), F.col("file_number")).alias("position_key"),
-        row_hash(before, after, writer_schema, for_changelog).alias("row_hash"),
         before_image(before, writer_schema, target, for_changelog).alias("before"),
         after_image(after, writer_schema, target).alias("after"),
     )

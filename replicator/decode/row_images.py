@@ -38,7 +38,7 @@ def decoded_after(
             return F.when(is_whole, value).otherwise(found)
         return found
 
-    return _row_of(row, writer_schema.columns, value_of)
+    return _row_of(row, writer_schema.schema.columns, value_of)
 
 
 def _row_of(
@@ -49,16 +49,6 @@ def _row_of(
         value = transformed(value_of(row.getField(c.written), c), c.type, c.transform)
         fields.append(value.cast(spark_type(stored_type(c))).alias(c.written))
     return F.when(row.isNotNull(), F.struct(*fields))
-
-
-def row_hash(
-    before: SparkColumn, after: SparkColumn, writer_schema: WriterSchema, for_changelog: bool
-) -> SparkColumn:
-    """Return a hash of op and of the rows made by `decoded_row`; it does not depend on later schema changes."""
-    rows = (before, writer_schema.before_columns(for_changelog=for_changelog)), (after, writer_schema.columns)
-    names = [(row, name) for row, columns in rows for name in sorted(c.written for c in columns)]
-    # A null does not change the hash, so a constant separates the values.
-    return F.xxhash64("op", *(part for row, name in names for part in (row.getField(name), F.lit(0))))
 
 
 def before_image(
@@ -72,19 +62,12 @@ def before_image(
 
 def after_image(row: SparkColumn, writer_schema: WriterSchema, target: TableSchema) -> SparkColumn:
     """Map an after-image made by `decoded_row` to the target's columns."""
-    return _mapped_row(
-        row, writer_schema.schema.columns, target.columns, whole=not writer_schema.superseded_columns
-    )
+    return _mapped_row(row, writer_schema.schema.columns, target.columns)
 
 
-def _mapped_row(
-    row: SparkColumn, columns: Sequence[Column], target: Sequence[Column], *, whole: bool = True
-) -> SparkColumn:
-    """Map a row to the target's columns; columns that the event lacks are filled as the source fills them.
-
-    `columns` are the row's columns, all of them if `whole`.
-    """
-    if whole and [(c.written, stored_type(c)) for c in columns] == [(c.name, c.type) for c in target]:
+def _mapped_row(row: SparkColumn, columns: Sequence[Column], target: Sequence[Column]) -> SparkColumn:
+    """Map a row to the target's columns; columns that the event lacks are filled as the source fills them."""
+    if [(c.written, stored_type(c)) for c in columns] == [(c.name, c.type) for c in target]:
         return row
     known = {c.name: c for c in columns}
     fields = []

@@ -56,7 +56,7 @@ class ResolvedSchema:
         return replace(
             self,
             writer_schemas=tuple(
-                _restricted(rules, writer_schema, decoded) for writer_schema in self.writer_schemas
+                _restricted(writer_schema, decoded) for writer_schema in self.writer_schemas
             ),
             decoded_schema=decoded,
             schema=rules.transformed(self.schema, table, self.histories),
@@ -64,7 +64,7 @@ class ResolvedSchema:
         )
 
 
-def _restricted(rules: ColumnRules, writer_schema: WriterSchema, decoded: TableSchema) -> WriterSchema:
+def _restricted(writer_schema: WriterSchema, decoded: TableSchema) -> WriterSchema:
     """Restrict a writer schema to the columns that must be read, with the transforms of `decoded`.
 
     The rules behind these transforms consider all names of a column.
@@ -73,11 +73,9 @@ def _restricted(rules: ColumnRules, writer_schema: WriterSchema, decoded: TableS
     columns = [
         replace(c, transform=transforms[c.name]) for c in writer_schema.schema.columns if c.name in transforms
     ]
-    superseded_columns = rules.read(writer_schema.superseded_columns)
     return replace(
         writer_schema,
         schema=replace(writer_schema.schema, columns=tuple(columns)),
-        superseded_columns=tuple(superseded_columns),
     )
 
 
@@ -166,16 +164,14 @@ def _by_version(
 def _renamed(history: SchemaHistory, version: int, target: int, writer_schema: WriterSchema) -> WriterSchema:
     """Rename the columns of a writer schema from `version` to `target`; a dropped column keeps its last name.
 
-    A dropped column whose name another column got later is superseded.
+    A dropped column whose name another column got later is not read.
     """
     known = set(history.versions[version].schema.names)
     names: dict[str, str] = {}
     columns: list[Column] = []
-    superseded_columns: list[Column] = []
     for column in writer_schema.schema.columns:
         now = history.last_name(version, target, column.name) if column.name in known else column.name
         if now is None or now in names.values():
-            superseded_columns.append(column)
             continue
         names[column.name] = now
         written = column.written
@@ -189,7 +185,6 @@ def _renamed(history: SchemaHistory, version: int, target: int, writer_schema: W
     return replace(
         writer_schema,
         schema=TableSchema(tuple(columns), key),
-        superseded_columns=tuple(superseded_columns),
         event_key=event_key,
     )
 

@@ -224,11 +224,6 @@ class ColumnRules:
             return []
         return [name.name for name in names if not any(rules.lists(name) for rules in self.sets)]
 
-    def read(self, columns: Iterable[Column]) -> list[Column]:
-        """Return the columns of an event that must be read, with their transforms: not excluded or masked with null."""
-        ruled = [(c, self.rule((c.source_name,))) for c in columns]
-        return [replace(c, transform=rule) for c, rule in ruled if not isinstance(rule, Exclude | Blank)]
-
     def transformed(
         self, schema: TableSchema, table: str, histories: Mapping[str, ColumnHistory] = NO_HISTORIES
     ) -> TableSchema:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from replicator.model.clock import now_ms
 from replicator.model.position import SourcePosition
-from replicator.model.recorded import Count, Long, record_in, recorded
+from replicator.model.recorded import Count, record_in, recorded
 from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.truncate import Truncate
@@ -58,15 +58,8 @@ class HighWater:
             position.
         ts_ms: the latest source time seen, milliseconds since the epoch.
         tx_order: number of the furthest event in its transaction; None if the connector does not count events.
-        event_count: events seen at `position`: the rows of one statement, or of a whole transaction if the source
-            compresses its transactions.
-        first_hashes: row hashes (`decode.row_images.row_hash`) of the first events at `position`, in order.
-        last_hashes: row hashes of the last events at `position`, in order.
         rows_ascending: whether the row numbers at `position` ascended, as those of one statement do.
-        replayed_count: events at `position` that a restarted connector has sent again so far; None if it is not
-            sending them again.
-        assumed_plain: whether events at `position` were dropped under the assumption that it is not that of a
-            compressed transaction.
+        is_replay: whether a restarted connector has sent events again, and not yet the furthest one.
         transactions: the transactions that were seen. Rebuilt tables, and markers of older versions, have none.
         snapshot: position of a snapshot of the whole table whose rows came after the furthest event, and no change
             since; otherwise None. If the snapshot is of a replica that lagged, the rows lack changes that were
@@ -77,12 +70,8 @@ class HighWater:
     kind: int
     ts_ms: int
     tx_order: int | None = None
-    event_count: int = 1
-    first_hashes: tuple[Long, ...] = ()
-    last_hashes: tuple[Long, ...] = ()
     rows_ascending: bool = True
-    replayed_count: int | None = None
-    assumed_plain: bool = False
+    is_replay: bool = False
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
     snapshot: SourcePosition | None = None
 
@@ -92,13 +81,13 @@ class HighWater:
             "kind": self.kind,
             "ts_ms": self.ts_ms,
             "nth": self.tx_order,
-            "seen": self.event_count,
-            "head": list(self.first_hashes),
-            "marks": list(self.last_hashes),
             "plain": self.rows_ascending,
-            "resent": self.replayed_count,
-            "assumed": self.assumed_plain,
-            "transactions": self.transactions.to_json(),
+            **({"resent": True} if self.is_replay else {}),
+            **(
+                {}
+                if self.transactions == SeenTransactions()
+                else {"transactions": self.transactions.to_json()}
+            ),
             **({} if self.snapshot is None else {"snapshot": self.snapshot.to_json()}),
         }
 
@@ -109,14 +98,11 @@ class HighWater:
             SourcePosition.from_json(value["position"]),
             value["kind"],
             value["ts_ms"],
-            # Markers of older versions of the engine lack the fields below.
+            # Markers of older versions of the engine lack the fields below, or have others besides.
             value.get("nth"),
-            value.get("seen", 1),
-            tuple(value.get("head", ())),
-            tuple(value.get("marks", ())),
             value.get("plain", True),
-            value.get("resent"),
-            value.get("assumed", False),
+            # Earlier versions counted the events that came again.
+            value.get("resent") not in (None, False),
             SeenTransactions.from_json(value["transactions"])
             if "transactions" in value
             else SeenTransactions(),

@@ -26,8 +26,8 @@ from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
 from replicator.runner.topic_prefix import notice_other_prefix
 from replicator.sources.archive.change_log import ArchiveChangeLog
-from replicator.sources.binlog_probe import BinlogProbe
 from replicator.sources.change_log import ChangeLog
+from replicator.sources.compressed_positions import CompressedPositions
 from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSchemas
 
 
@@ -126,7 +126,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         driver_limits=DriverLimits.of(config.apply),
         sizes=RecordSizes(),
         rules=rules,
-        binlog=BinlogProbe.of(config, log_grows=log.grows),
+        compression=CompressedPositions.of(config, log_grows=log.grows),
     )
 
 

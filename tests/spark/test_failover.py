@@ -1,6 +1,7 @@
 """Events and definitions from the binlogs of several servers: the second one has lower file numbers."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -171,22 +172,22 @@ def resent(number: int, pos: int) -> Place:
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 @pytest.mark.fault(
-    "Another server sends transactions again, at higher positions; one of them is new there",
+    "A fail-over to a server on which one of the next transactions has a lower GTID and all have other positions",
     area="Source",
     on="Iceberg; events by hand",
     outcome="each is applied once",
 )
-def test_transactions_that_another_server_sends_again_are_applied_once(
-    lake: LakeHarness, driver_max_events: int
-) -> None:
-    """Equal rows of a table without a key are counted, so a redelivered one would stay."""
+def test_transactions_of_another_server_are_applied_once(lake: LakeHarness, driver_max_events: int) -> None:
+    """Equal rows of a table without a key are counted, so one that is applied twice would stay."""
     lake.driver_max_events = driver_max_events
     lake.write([VISITS_CREATED, *[visit(on(A, n, 7, second=9), "x") for n in (2, 3, 5)]])
     lake.catch_up()
-    # A replica without preserved order: it has transaction 4 behind 5.
-    lake.write([visit(resent(n, pos), "x") for n, pos in [(3, 300), (4, 600), (6, 700)]])
+    # Replicas without preserved order: the first one had transaction 4 behind 5.
+    lake.write([visit(resent(n, pos), "x") for n, pos in [(4, 600), (6, 700)]])
+    # The connector restarts there.
+    lake.write([visit(resent(n, pos), "x") for n, pos in [(4, 600), (6, 700), (7, 800)]])
     assert lake.catch_up().summary().paused == {}
-    assert len(lake.rows("visits")) == 3 + 2
+    assert len(lake.rows("visits")) == 3 + 3
 
 
 @pytest.mark.fault(
@@ -213,6 +214,26 @@ def test_interrupted_transaction_pauses_tables_without_a_key(lake: LakeHarness) 
     assert len(lake.rows("orders")) == 3
     # A later process sees only the rest of the transaction.
     assert list(lake.catch_up().summary().paused) == ["shop.visits"]
+
+
+@pytest.mark.fault(
+    "A fail-over interrupts the connector within a transaction; the new server has it in a file with the same number",
+    area="Source",
+    on="Iceberg; events by hand",
+    outcome="the table pauses at the next change, and is read again",
+)
+def test_interrupted_transaction_in_a_file_of_the_same_number_pauses_any_table(lake: LakeHarness) -> None:
+    def order(number: int, pos: int) -> Record:
+        return created(replace(resent(number, pos), file=7), COLUMNS, pos, "x", with_schema=False)
+
+    lake.write([defined(on(A, 1, 7, second=0), COLUMNS), order(2, 200), order(5, 500), order(5, 510)])
+    lake.catch_up()
+    # What the table lacks of transaction 5 is at 495, and looks like an event that was sent before.
+    lake.write([order(5, pos) for pos in (475, 485, 495)])
+    assert lake.catch_up().summary().paused == {}
+    lake.write([order(6, 600)])
+    (reason,) = lake.catch_up().summary().paused.values()
+    assert "interrupted when another server became the source" in reason
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])

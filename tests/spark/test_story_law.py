@@ -43,7 +43,7 @@ FAULTS: Final[Mapping[Callable[[random.Random], Step], int]] = {
     lambda r: UserDdl(r.randrange(2), r.choice(WHERE), r.choice(("partition", "order", "properties"))): 3,
     lambda r: RecreateTopic(r.randrange(2), snapshot=r.random() < 0.7): 2,
     lambda _: AddPartition(): 2,
-    lambda r: FailOver(r.randint(0, 40), r.choice((-900_000, -1, 0, 0, 1))): 4,
+    lambda r: FailOver(r.randint(0, 40), r.choice((-900_000, -100, 57))): 4,
 }
 """What happens beside transactions, commits and kills, with weights."""
 
@@ -105,7 +105,7 @@ def test_every_story_with_a_snapshot_of_a_replica_that_lags_ends_with_the_tables
     story, chance = random_story(seed), random.Random(seed + 1)
     steps = list(story.steps)
     for _ in range(chance.choice((1, 1, 2))):
-        again = SnapshotAgain(chance.randint(0, 40), chance.choice((-900_000, -1, 0, 0, 1)))
+        again = SnapshotAgain(chance.randint(0, 40), chance.choice((-900_000, -100, 57)))
         steps.insert(chance.randint(2, len(steps) - 1), again)
     story = replace(story, gtids=True, steps=tuple(steps))
     player = StoryPlayer(LakeHarness(lake.base, Path(tmp_path_factory.mktemp("story"))), story)

@@ -1,8 +1,5 @@
-"""Events of several writer schemas in one frame, and the row hashes that distinguish events."""
+"""Events of several writer schemas in one frame."""
 
-from dataclasses import replace
-
-import pytest
 from pyspark.sql import Row, SparkSession
 
 from replicator.batch.executors import DRIVER
@@ -11,12 +8,9 @@ from replicator.decode.json_events import decode
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
-from replicator.model.column_rules import FixedText
 from replicator.model.records import RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import (
-    INT,
-    LONG,
     STRING,
 )
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event, with_value_schema
@@ -54,57 +48,6 @@ def test_older_events_are_filled_with_added_columns_by_their_position(spark: Spa
     assert [r.offset for r in rows] == [0, 1, 2, 3]
     assert [None if r.after is None else r.after.n for r in rows[:3]] == [7, 9, None]
     assert [r.bad for r in rows] == [None, None, "not JSON of the table's schema", UNKNOWN_SCHEMA]
-
-
-def row_hashes(
-    spark: SparkSession,
-    writer_schema: WriterSchema,
-    target: TableSchema,
-    *values: bytes,
-    changelog: bool = True,
-) -> list[int]:
-    frame = decode(records(spark, *values), [writer_schema], target, RANGES, for_changelog=changelog)
-    rows = sorted(frame.collect(), key=lambda r: r.offset)
-    assert {r.bad for r in rows} == {None}
-    return [r.row_hash for r in rows]
-
-
-@pytest.mark.parametrize("changelog", [True, False])
-def test_row_hash_is_unchanged_by_later_schema_changes(spark: SparkSession, changelog: bool) -> None:
-    """`a` was dropped, `b` renamed to `a`, `n` widened and `new` added; the columns have another order."""
-    a, b, n = Column("a", STRING), Column("b", STRING), Column("n", INT)
-    own = TableSchema((ID, a, b, n), ("id",))
-    rows = [{"id": i, "a": x, "b": y, "n": n} for i, x, y, n in [(1, "x", "y", 3), (1, None, "y", None)]]
-    values = [
-        change_event("c", Place(1, 5), "t", after=rows[0]),
-        change_event("u", Place(1, 5), "t", before=rows[0], after=rows[1]),
-        change_event("d", Place(1, 5), "t", before=rows[1]),
-    ]
-    then = row_hashes(spark, WriterSchema(own), own, *values, changelog=changelog)
-    renamed = Column("a", STRING, renamed_from="b")
-    later = WriterSchema(TableSchema((ID, renamed, n), ("id",)), superseded_columns=(a,))
-    target = TableSchema(
-        (Column("a", STRING), Column("n", LONG), ID, Column("new", STRING, fill="x")), ("id",)
-    )
-    assert row_hashes(spark, later, target, *values, changelog=changelog) == then
-    assert len(set(then)) == 3
-
-
-def test_row_hash_of_a_masked_value_is_computed_from_the_mask(spark: SparkSession) -> None:
-    masked = Column("q", INT, transform=FixedText("***"))
-    own = TableSchema((ID, masked), ("id",))
-    target = TableSchema((ID, replace(masked, type=STRING)), ("id",))
-    one, two = (change_event("c", Place(1, 5), "t", after={"id": 1, "q": q}) for q in (1, 2))
-    assert len(set(row_hashes(spark, WriterSchema(own), target, one, two))) == 1
-
-
-def test_row_hashes_distinguish_null_values(spark: SparkSession) -> None:
-    """Two opposite updates, as in a compressed transaction, whose events have one position."""
-    schema = TableSchema((ID, Column("a", INT), Column("b", INT)), ("id",))
-    left, right = {"id": 1, "a": 5, "b": None}, {"id": 1, "a": None, "b": 5}
-    to = change_event("u", Place(1, 5), "t", before=left, after=right)
-    fro = change_event("u", Place(1, 5), "t", before=right, after=left)
-    assert len(set(row_hashes(spark, WriterSchema(schema), schema, to, fro))) == 2
 
 
 def test_rows_of_constant_columns_can_be_materialized(spark: SparkSession) -> None:

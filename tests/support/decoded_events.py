@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.batch.batch_stats import collect_stats
-from replicator.batch.redelivery import Binlog
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import FILE_SHIFT, SourcePosition
@@ -45,11 +44,6 @@ class DecodedEvent:
     content: int = 0
 
     @property
-    def row_hash(self) -> int:
-        """A hash of op and rows; events at different positions have different rows here."""
-        return hash((self.op, self.file, self.pos, self.row, self.content))
-
-    @property
     def position_key(self) -> int:
         return (self.file << FILE_SHIFT) + self.pos
 
@@ -59,17 +53,13 @@ class DecodedEvent:
 
 
 @dataclass(frozen=True)
-class KnownBinlog:
-    """A binlog of which the same is known at each position, and which knows no transactions."""
+class Everywhere:
+    """All transactions are compressed, or none is."""
 
-    compressed: bool | None = False
-    must_answer: bool = False
+    compressed: bool = False
 
-    def may_be_compressed(self, _: SourcePosition) -> bool | None:
+    def may_be_at(self, _: SourcePosition) -> bool:
         return self.compressed
-
-    def has_both(self, _event: SourcePosition, _later: SourcePosition, *, waits: bool = True) -> None:  # noqa: ARG002
-        return None
 
 
 def run(
@@ -78,12 +68,11 @@ def run(
     *,
     partitions: int = 1,
     tail: int = 16,
-    compressed: bool | None = False,
-    binlog: Binlog | None = None,
+    compressed: bool = False,
 ) -> BatchStats:
     """Collect the statistics of events at ascending offsets in the order given, from the end of `before` on.
 
-    `compressed` is what the source answers about the position of any event, unless there is a `binlog`.
+    `compressed` is what is known about the position of any event.
     """
     before = before or {}
     next_offset = {p: before[p].next_offset if p in before else 0 for p in range(partitions)}
@@ -108,7 +97,6 @@ def run(
         "file": pa.array([f"mysql-bin.{e.file:06d}" for e in events], pa.string()),
         "gtid": pa.array([e.gtid for e in events], pa.string()),
         "tx_order": pa.array([e.tx_order for e in events], pa.int64()),
-        "row_hash": pa.array([e.row_hash for e in events], pa.int64()),
     }
     numbers = {name: pa.array(values, pa.int64()) for name, values in columns.items()}
     outside = pa.array([not kept for kept in in_tail], pa.bool_())
@@ -125,7 +113,7 @@ def run(
         return whole.filter(inside)
 
     ranges = [OffsetRange(TOPIC, p, starts[p], next_offset[p]) for p in range(partitions)]
-    return collect_stats(stats_columns, ranges, before, details, binlog or KnownBinlog(compressed))
+    return collect_stats(stats_columns, ranges, before, details, Everywhere(compressed))
 
 
 def changes(*positions: int) -> list[DecodedEvent]:

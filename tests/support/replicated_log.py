@@ -2,11 +2,10 @@
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replicator.model.position import SourcePosition, binlog_number
 from tests.oracle.model import Record
 
 
@@ -48,34 +47,17 @@ def replicate(
     Args:
         records: as the first server has them.
         end: the end of the first server's binlog.
-        higher: how much higher the file number of the new server is. If it is the same, each transaction of that file
-            is at a lower position there: if it were at a higher one, nothing would tell whether it came again.
+        higher: how much higher the file number of the new server is, if it is positive then; not 0, because nothing
+            tells the files of two servers with the same number apart.
         chance: chooses the positions.
     """
     gtids = dict.fromkeys(binlog_place(record).gtid for record in records if record.value is not None)
-    file = max(1, end[0] + higher)
-    places = _nearby(records, list(gtids), file, chance) if higher == 0 else None
-    if places is None:
-        file, pos, places = file + (higher == 0), 4, {}
-        for gtid in gtids:
-            pos += chance.randint(1, 500)
-            places[gtid] = pos
-    moved = [_moved(record, file, places) for record in records]
-    return Replicated(moved, (file, max(places.values(), default=4)))
-
-
-def _nearby(
-    records: Sequence[Record], gtids: Sequence[str], file: int, chance: random.Random
-) -> dict[str, int] | None:
-    """Return positions below those that transactions have in a file; None if there is no room for them."""
-    name = f"mysql-bin.{file:06d}"
-    known = {p.gtid: p.pos for r in records if r.value is not None if (p := binlog_place(r)).file == name}
-    earlier = {gtid: 4 + i for i, gtid in enumerate(g for g in gtids if g not in known)}
-    room = min(known.values(), default=0) - 4 - len(earlier)
-    for less in chance.sample(range(1, room), min(20, room - 1)) if room > 1 else ():
-        if not {pos - less for pos in known.values()} & set(known.values()):
-            return earlier | {gtid: pos - less for gtid, pos in known.items()}
-    return None
+    file = end[0] + (higher if end[0] + higher > 0 else abs(higher))
+    pos, places = 4, {}
+    for gtid in gtids:
+        pos += chance.randint(1, 500)
+        places[gtid] = pos
+    return Replicated([_moved(record, file, places) for record in records], (file, pos))
 
 
 def _moved(record: Record, file: int, places: dict[str, int]) -> Record:
@@ -90,27 +72,3 @@ def _moved(record: Record, file: int, places: dict[str, int]) -> Record:
 def _payload(event: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = event.get("payload", event)
     return found
-
-
-@dataclass(frozen=True)
-class ReplicaBinlog:
-    """The binlog of a server: the transaction at each position, by the number of the file."""
-
-    transactions: dict[tuple[int, int], str]
-
-    @classmethod
-    def of(cls, records: Iterable[Record]) -> "ReplicaBinlog":
-        """Return the binlog that has these records."""
-        places = [binlog_place(record) for record in records if record.value is not None]
-        return cls({(binlog_number(place.file), place.pos): place.gtid for place in places})
-
-    def is_compressed(self, position: SourcePosition) -> bool | None:
-        return None if self._transaction(position) is None else False
-
-    def has_both(self, event: SourcePosition, later: SourcePosition) -> bool | None:
-        own = self._transaction(event)
-        return None if own is None else self._transaction(later) == own
-
-    def _transaction(self, position: SourcePosition) -> str | None:
-        # The mirror does not always know the name of a file.
-        return self.transactions.get((binlog_number(position.file), position.pos))

@@ -23,7 +23,7 @@ from tests.oracle.history import RecordedTables, Version
 from tests.oracle.model import DATABASE, Record, SourceTable
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
-from tests.support.replicated_log import ReplicaBinlog, binlog_place, replicate
+from tests.support.replicated_log import binlog_place, replicate
 from tests.support.story_fates import (
     ADDED_PARTITION,
     BEFORE_SNAPSHOT,
@@ -80,14 +80,10 @@ class StoryPlayer:
         """The records that have another position in the binlog of the present server."""
         self._servers: list[dict[int, Record]] = []
         """The same of each server since the last repeated snapshot."""
-        self._server_floor = 0
-        """The first record that the present server is known to have."""
         self._has_other_server = False
         """Whether the source is another server than at first."""
         self._has_repeated_snapshot = False
         """Whether the connector has taken its snapshot again."""
-        self._has_switched = False
-        """Whether the log has records of the present server that the mirror has not read."""
         self._delivered = 0
         self._floor = len(self.source.records)
         """A connector writes no earlier record again."""
@@ -139,7 +135,6 @@ class StoryPlayer:
                     self._note_again(range(start, self._delivered))
                 self._delivered = start
                 self._deliver()
-                self._has_switched = self._has_other_server
             case FailOver():
                 self._fail_over(step)
             case SnapshotAgain():
@@ -163,7 +158,6 @@ class StoryPlayer:
         self._write(new)
         self._log += new
         self._delivered = end
-        self._answer_of_source()
 
     def _write(self, new: Sequence[tuple[int, Record]]) -> None:
         for _, record in new:
@@ -190,9 +184,6 @@ class StoryPlayer:
         )
 
     def _fail_over(self, step: FailOver) -> None:
-        if self._has_switched:
-            # The mirror can ask the present server only.
-            self._commit(Commit(end=True))
         first = len(self.source.records)
         self.source.run(1)
         self._deliver_up_to(self._chance.randint(first, len(self.source.records)))
@@ -200,12 +191,11 @@ class StoryPlayer:
         moved = replicate(present[self._floor :], self.source.position, step.higher, self._chance)
         before, self._replicated = self._replicated, dict(enumerate(moved.records, start=self._floor))
         self._servers.append(self._replicated)
-        self._server_floor = self._floor
         self._note_moved(range(self._delivered, len(self.source.records)))
         start = max(self._floor, self._delivered - step.records)
         self._note_repeated(range(start, self._delivered), before)
         self.source.fail_over(*moved.end)
-        self._has_other_server = self._has_switched = True
+        self._has_other_server = True
         self._delivered = start
         self._deliver()
 
@@ -213,8 +203,6 @@ class StoryPlayer:
         since = self._end_of_replica(step.records)
         if since is None:
             return
-        if self._has_switched:
-            self._commit(Commit(end=True))
         present = [self._replicated.get(i, r) for i, r in enumerate(self.source.records)][since:]
         moved = replicate(present, self.source.position, step.higher, self._chance)
         places = {}
@@ -229,8 +217,8 @@ class StoryPlayer:
         self.source.snapshot_again(since, (file, begin - 1), moved.records, places)
         self.source.fail_over(*moved.end)
         # The connector has no earlier offset.
-        self._floor = self._server_floor = len(self.source.records) - len(moved.records)
-        self._replicated, self._has_other_server, self._has_switched = {}, True, True
+        self._floor = len(self.source.records) - len(moved.records)
+        self._replicated, self._has_other_server = {}, True
         self._servers = []
         self._has_repeated_snapshot = True
         for fate in self.fates.values():
@@ -308,13 +296,6 @@ class StoryPlayer:
                     # Nothing tells whether a transaction that ended an earlier file was sent as a whole.
                     fate.pauses.add(INTERRUPTED)
 
-    def _answer_of_source(self) -> None:
-        """Let the mirror ask the present server what its binlog has."""
-        if self._has_other_server:
-            records = [self._replicated.get(i, r) for i, r in enumerate(self.source.records)]
-            probe = self.mirror.context.binlog
-            probe.binlog, probe.must_answer = ReplicaBinlog.of(records[self._server_floor :]), True
-
     def _recreate(self, table: SourceTable, *, with_snapshot: bool) -> None:
         fate, first = self.fates[table.name], len(self.source.records)
         if with_snapshot and table.rows:
@@ -340,7 +321,6 @@ class StoryPlayer:
     def _start(self) -> None:
         self.mirror: Scheduler = self.lake.mirror(self.config)
         self.rounds = Rounds(self.mirror, follows=False)
-        self._answer_of_source()
         for fate in self.fates.values():
             fate.unsettled = False
 
@@ -360,7 +340,6 @@ class StoryPlayer:
         except PowerCut:
             self._start()
             self.rounds.advance(goal)
-        self._has_switched = self._has_switched and not step.end
         self._check()
 
     # The lake

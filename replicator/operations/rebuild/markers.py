@@ -139,7 +139,6 @@ def _high_water(rows: Changes) -> dict[int, HighWater]:
             ),
             row["last"].row_key & 1,
             row.ts_ms,
-            event_count=row.events,
             rows_ascending=row.events == row.distinct and row.newest == row.greatest,
             snapshot=_snapshot_after(rows.reset.snapshots, row.partition, row["last"].offset),
         )

@@ -18,7 +18,6 @@ _HEAD_EVENTS: Final = 4
 _NO_SUCH_EVENT: Final = 1220
 COMPRESSED: Final = "Transaction_payload"
 """The type of an event that contains all events of a compressed transaction."""
-_PAGE_EVENTS: Final = 1000
 _ATTEMPTS: Final = 100
 _COMMIT_S: Final = 0.01
 """Delay between two attempts. In all of them together, the transactions in the binlog should commit."""
@@ -82,30 +81,6 @@ def event_type(connection: Connection, file: str, position: SourcePosition) -> s
         raise
     same = row is not None and (int(row[1]), int(row[3])) == (position.pos, position.server_id)
     return str(row[2]) if row is not None and same else None
-
-
-def has_both(connection: Connection, file: str, event: SourcePosition, later: SourcePosition) -> bool | None:
-    """Return whether the transaction of `event` in `file` has an event at `later`; None if `event` does not exist.
-
-    Raises:
-        SourceError: the server cannot be queried, or the account lacks REPLICATION SLAVE.
-    """
-    if not has_event(connection, file, event):
-        return None
-    pos = event.pos
-    while pos < later.pos:
-        rows = connection.exec_driver_sql(
-            f"SHOW BINLOG EVENTS IN %s FROM {pos} LIMIT {_PAGE_EVENTS}", (file,)
-        ).all()
-        # Columns: file, offset, type, server, offset after it, description.
-        for row in rows:
-            # A transaction begins with an event of its GTID, whose type depends on the kind of the GTID.
-            if int(row[1]) >= later.pos or "gtid" in str(row[2]).lower():
-                return int(row[1]) == later.pos
-        if len(rows) < _PAGE_EVENTS:
-            return False
-        pos = int(rows[-1][4])
-    return True
 
 
 def read_exact_binlog_end(connection: Connection) -> BinlogEnd:

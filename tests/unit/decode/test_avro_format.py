@@ -118,7 +118,7 @@ def test_column_rules_apply_to_columns_with_other_names_in_avro(told_by: str) ->
     found = resolve(history, [writer_schema], 0, 0).with_rules(RULES, "shop.orders")
     plain = "a_b" if told_by == "nothing" else "a b"
     assert found.decoded_schema.names == found.schema.names == ("id", plain)
-    assert {c.name for c in found.writer_schemas[0].columns} == {"id", plain}
+    assert {c.name for c in found.writer_schemas[0].schema.columns} == {"id", plain}
 
 
 def test_writer_schema_has_the_names_of_the_version_at_its_position() -> None:

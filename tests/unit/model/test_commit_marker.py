@@ -29,12 +29,8 @@ progresses = st.builds(
         st.integers(0, 1),
         st.integers(0, 2**50),
         tx_order=st.none() | st.integers(1, 9),
-        event_count=st.integers(1, 99),
-        first_hashes=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple),
-        last_hashes=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple),
         rows_ascending=st.booleans(),
-        replayed_count=st.none() | st.integers(-1, 9),
-        assumed_plain=st.booleans(),
+        is_replay=st.booleans(),
     ),
 )
 markers = st.builds(

@@ -61,7 +61,7 @@ from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps
 TABLE = TableId("shop", "a.b")
 AT = SourcePosition("mysql-bin.000007", 4, 1, 2, "3e11fa47-71ca-11e1-9e33-c80aa9429562:23")
 SEEN = SeenTransactions((("3e11fa47", SeenNumbers(1, 9, 5)),), (Transaction("3e11fa47", 9),))
-HIGH = HighWater(AT, 1, 5, 1, 2, (3, -4), (5,), transactions=SEEN, snapshot=AT)
+HIGH = HighWater(AT, 1, 5, 1, is_replay=True, transactions=SEEN, snapshot=AT)
 READ = SnapshotRead(AT, 1, {0: 1}, (0, 2), False, True)
 GONE = Truncate(0, 5, AT, 6)
 MARKER = CommitMarker("m", 1, 2, {"t": {0: PartitionProgress(3, HIGH)}}, AT, 5, 6, GONE, {"t": "id"}, READ)
