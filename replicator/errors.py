@@ -45,8 +45,8 @@
     │   ├── EventsLost                       the log no longer has events of a table that the lake needs
     │   │   └── TailLost                     a log that lost its newest events
     │   ├── TopicCompacted                   a compacted topic, which may lack events
-    │   ├── TransactionsNotNumbered          an event that may be a repeated one or a second equal change
-    │   ├── TransactionInterrupted           a transaction of which events may have been sent twice after a fail-over
+    │   ├── TransactionsNotNumbered          an event that may be a repeated one or one of another statement
+    │   ├── TransactionInterrupted           a transaction of which events may be twice or missing after a fail-over
     │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
     │   ├── EventsWrong                      events of a table that do not show its rows
     │   │   └── DefinitionWrong              the connector has another definition of a table than the source
@@ -282,7 +282,7 @@ class TopicCompacted(SchemaError):
 
 
 class TransactionsNotNumbered(SchemaError):
-    """An event of a compressed transaction may have been sent again, or be a second equal change.
+    """An event of a compressed transaction may have been sent again, or be one of another statement.
 
     Once the source has deleted its binlog, it cannot tell any more that the transaction is compressed.
     """
@@ -291,10 +291,7 @@ class TransactionsNotNumbered(SchemaError):
 
 
 class TransactionInterrupted(SchemaError):
-    """A fail-over interrupted a transaction: the log does not tell which of its events were sent twice.
-
-    The binlogs of the servers may no longer tell it later.
-    """
+    """A fail-over interrupted a transaction: its events may have been sent twice, or not at all."""
 
     stays_paused = True
 

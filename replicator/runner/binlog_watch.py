@@ -243,7 +243,7 @@ class BinlogWatch:
         mirrored = tables_in_source(connection, self._context.config)
         if deviation.kind is DeviationKind.STATEMENT:
             tables = tuple(changed_in_source(connection, deviation.changed, mirrored))
-        elif deviation.kind is DeviationKind.LOST:
+        elif deviation.kind in (DeviationKind.LOST, DeviationKind.OTHER_SERVER):
             tables = tuple(mirrored)
         else:
             tables = tuple(table for table in mirrored if deviation.changed.may_have(table))

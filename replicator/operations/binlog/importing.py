@@ -138,7 +138,8 @@ class _Import:
         self._on_progress(Progress("starting servers", 0, 0))
         with Scratch(self._folder, scanned.files, self._request.mysql) as scratch:
             scratch.define(definitions)
-            own = scratch_config(self._config, scratch.endpoints)
+            compressed = any(file.compressed for file in scanned.files)
+            own = scratch_config(self._config, scratch.endpoints, compressed=compressed)
             scratch.start_connector(own)
             order = EventOrder(scanned.files, topic_prefix(self._config))
             skipped = SkippedStatements(topic_prefix(self._config), self._changed(scanned))

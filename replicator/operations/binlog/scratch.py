@@ -258,12 +258,17 @@ def _collations(connection: Connection) -> dict[int, Collation]:
         return {int(number): Collation(name, charset, int(size)) for number, name, charset, size in cursor}
 
 
-def scratch_config(config: Config, endpoints: Endpoints) -> Config:
-    """Return the mirror's configuration with the import's own servers; events are in JSON."""
+def scratch_config(config: Config, endpoints: Endpoints, *, compressed: bool = False) -> Config:
+    """Return the mirror's configuration with the import's own servers; events are in JSON.
+
+    If files are `compressed`, events are numbered: nothing else would distinguish them in a replay.
+    """
     log = config.log
     own: dict[str, Any] = {"topic_prefix": topic_prefix(config), "flattened": log.flattened}
     if isinstance(log, KafkaLog):
         own |= {"schemas": log.schemas, "partitions": log.partitions, "transactions": log.transactions}
+    if compressed:
+        own["transactions"] = not log.flattened
     scratch = KafkaLog(
         kind="kafka", bootstrap_servers=endpoints.bootstrap_servers, connect_url=endpoints.connect_url, **own
     )

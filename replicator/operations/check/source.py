@@ -104,7 +104,7 @@ def _compression(facts: SourceFacts, config: Config) -> CheckResult:
         return ok(name, value or "OFF")
     if not isinstance(config.log, KafkaLog):
         return warn(
-            name, value, "tables pause if events were sent again, unless the archive has numbered events"
+            name, value, "changes are lost in a replay, unless the events in the archive are numbered"
         )
     off = "SET PERSIST binlog_transaction_compression = OFF"
     if config.log.flattened:

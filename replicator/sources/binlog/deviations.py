@@ -55,6 +55,7 @@ class DeviationKind(StrEnum):
     CASCADE = "a foreign key may have changed rows without events"
     PARTIAL = "a session changed rows with binlog_row_value_options = PARTIAL_JSON"
     LOST = "the server could not write changes to the binlog, which has an incident instead"
+    OTHER_SERVER = "another server without GTIDs has become the source, so their order is not known"
     UNKNOWN = "an XA transaction was rolled back, and its beginning is not known"
 
 

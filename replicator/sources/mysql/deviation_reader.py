@@ -14,10 +14,12 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
 from replicator.model.watched import Watched
+from replicator.schema.dml import ChangedTables
 from replicator.sources.binlog.cascades import Cascade
 from replicator.sources.binlog.deviations import (
     BinlogPlace,
     Deviation,
+    DeviationKind,
     DeviationScanner,
     ListedEvent,
     Prepared,
@@ -112,8 +114,7 @@ class DeviationReader:
             self._gtids = end.gtids
             return [], False
         if server != self._server:
-            self._follow(connection, server, end)
-            return [], True
+            return self._follow(connection, server, end), True
         if self.reached == (end.file, end.pos):
             self._gtids, self._skipped = end.gtids, None
             return [], False
@@ -128,10 +129,11 @@ class DeviationReader:
         self._server, self.reached, self._done, self._first = server, place, place, place
         self._scanner.newest.clear()
 
-    def _follow(self, connection: Connection, server: str, end: BinlogEnd) -> None:
+    def _follow(self, connection: Connection, server: str, end: BinlogEnd) -> list[Deviation]:
         """Continue on another server: in its newest file before which all transactions were watched on the last one.
 
         What is prepared there is known from the last one, and transactions that were watched do not count twice.
+        Without GTIDs, no event shows whether it was sent by the last server.
         """
         names = [str(row[0]) for row in connection.execute(text("SHOW BINARY LOGS"))]
         known = self._gtids
@@ -139,9 +141,13 @@ class DeviationReader:
             if known is not None and known.lacking(GtidSet.parse(previous_gtids(connection, name))) == 0:
                 self._skipped = known
                 self._begin(server, BinlogPlace(name, _FILE_START))
-                return
-        self._skip(server, BinlogPlace(end.file, end.pos), "another server has become the source")
+                return []
+        here = BinlogPlace(end.file, end.pos)
+        self._skip(server, here, "another server has become the source")
         self._gtids = end.gtids
+        if end.gtids is None:
+            return [Deviation(DeviationKind.OTHER_SERVER, ChangedTables(), here, here)]
+        return []
 
     def _skip(self, server: str, place: BinlogPlace, reason: str) -> None:
         """Continue at another place than where this reader has read up to."""

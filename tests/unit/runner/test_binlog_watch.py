@@ -199,6 +199,15 @@ def test_binlog_that_was_deleted_is_told_once(harness: Harness, monkeypatch: pyt
     assert [line["since"] for line in told] == [f"{FILE}:867"]
 
 
+def test_all_tables_are_read_again_if_another_server_has_no_gtids(harness: Harness) -> None:
+    harness.server.uuid = "4f22"
+    harness.connector_has_read.set()
+    harness.watch.start()
+    harness.until(lambda: harness.paused)
+    assert {table for table, _ in harness.paused} >= {A, B}
+    assert all("another server without GTIDs" in error.message for _, error in harness.paused)
+
+
 def watch_cascades(harness: Harness) -> None:
     """Watch transactions that change rows of A, whose children are B and, through B, C."""
     harness.server.files[FILE] = listed(CASCADES)

@@ -94,6 +94,13 @@ def test_a_mirror_of_an_archive_has_topics_of_its_name(tmp_path: Path) -> None:
     assert settings["topic.prefix"] == "shop"
 
 
+@pytest.mark.parametrize("compressed", [True, False])
+def test_events_of_compressed_files_are_numbered(compressed: bool, tmp_path: Path) -> None:
+    config = scratch_config(minimal_config(tmp_path), ENDPOINTS, compressed=compressed)
+    settings = connector_settings(config, ENDPOINTS)
+    assert (settings.get("provide.transaction.metadata") == "true") is compressed
+
+
 def test_a_request_names_files_or_the_server(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no binary log file"):
         ImportRequest(tmp_path)

@@ -4,7 +4,7 @@ import pytest
 
 from replicator.model.table import TableId
 from replicator.model.watched import Watched
-from replicator.sources.binlog.deviations import Deviation, ListedEvent
+from replicator.sources.binlog.deviations import Deviation, DeviationKind, ListedEvent
 from replicator.sources.mysql.deviation_reader import DeviationReader
 from tests.support.listed_events import (
     CASCADES,
@@ -79,12 +79,20 @@ def test_deleted_binlog_is_a_gap_that_is_told_once() -> None:
 
 
 def test_another_server_is_a_gap_too_and_is_watched_from_its_end() -> None:
-    server, reader = ListingServer({FILE: listed(STATEMENTS)}, uuid="4f22"), DeviationReader(known(867))
+    server = ListingServer({FILE: listed(STATEMENTS)}, uuid="4f22", gtids=f"{UUID}:1-4")
+    reader = DeviationReader(known(867))
     assert read_all(reader, server) == []
     gap = reader.take_gap()
     assert gap is not None
     assert gap.reason == "another server has become the source"
-    assert reader.watched() == Watched("4f22", FILE, 6325, FILE, 6325)
+    assert reader.watched() == Watched("4f22", FILE, 6325, FILE, 6325, f"{UUID}:1-4")
+
+
+def test_all_tables_are_suspected_if_another_server_has_no_gtids() -> None:
+    server, reader = ListingServer({FILE: listed(STATEMENTS)}, uuid="4f22"), DeviationReader(known(867))
+    (found,) = read_all(reader, server)
+    assert (found.kind, found.end, found.gtid) == (DeviationKind.OTHER_SERVER, (FILE, 6325), None)
+    assert read_all(DeviationReader(reader.watched()), server) == []
 
 
 def test_transactions_since_a_fail_over_are_watched_by_their_gtids() -> None:
