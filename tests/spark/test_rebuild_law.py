@@ -93,7 +93,9 @@ def assert_law(lake: LakeHarness, scenario: RebuildScenario) -> None:
     recorded = RecordedSource(source)
     recorded.run(scenario.transactions)
     avro = AvroTopics() if scenario.encoding == "avro" else None
-    lake.write(source.delivered(scenario.restarts), gaps=scenario.seed, avro=avro)
+    # A rebuilt table does not have the number of its furthest event.
+    restarts = 0 if is_compressed else scenario.restarts
+    lake.write(source.delivered(restarts), gaps=scenario.seed, avro=avro)
     config = lake.config(apply={"strategy": scenario.strategy})
     mirror, crashes = lake.mirror(config), list(scenario.crashes)
     ends = {t: dict(ps) for t, ps in mirror.context.log.offsets()[1].items()}
