@@ -176,7 +176,7 @@ def _decode_written_with(
         parsed = flat.withColumn("e", _unflattened(writer_schema))
     else:
         parsed = events.withColumn("e", _parsed(writer_schema, for_changelog))
-    # Rows are decoded only once, for both the row hash and the image.
+    # Rows are decoded once; the image refers to a value more than once.
     rows = parsed.select(*_decoded_rows(writer_schema, for_changelog, flattened))
     images = rows.select("*", *_image_columns(writer_schema, target, for_changelog))
     reason = _reason(writer_schema, undecodable, for_changelog, flattened)

@@ -293,7 +293,6 @@ def test_schemas_are_read_from_events_when_no_definitions_exist(lake: LakeHarnes
 def test_redelivered_newest_event_is_recognized_after_a_schema_change(
     lake: LakeHarness, with_schemas: bool
 ) -> None:
-    """It is recognized by its row hash, which the change does not affect."""
     a, b, fresh = ColumnSpec("a", "int"), ColumnSpec("b", "int"), ColumnSpec("s", "varchar", False, "x")
     scenario = Scenario([ID, a, b], with_schemas)
     scenario.insert(id=1, a=5, b=6)
