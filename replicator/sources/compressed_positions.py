@@ -33,7 +33,7 @@ class CompressedPositions:
     """
 
     def __init__(self, ask: Ask | None, *, expected: bool) -> None:
-        """`ask` the source; None if it cannot be asked. Otherwise, `expected` tells what is at each position."""
+        """`ask` the source; `expected` tells what is at each position if it cannot be asked, or refuses to answer."""
         self._ask = ask
         self._expected = expected
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class CompressedPositions:
                     return
                 key, position = self._wanted.popitem()
             try:
-                found = ask(position)
+                found = ask(position) is not False
             except SourceUnavailable:
                 continue  # It is wanted again when the table is tried again.
             except Exception as error:  # noqa: BLE001 - a table must not wait for ever
@@ -90,9 +90,9 @@ class CompressedPositions:
                     assumed_compressed=self._expected,
                     cause=str(error),
                 )
-                found = None
+                found = self._expected
             with self._lock:
-                self._known[key] = self._expected if found is None else found
+                self._known[key] = found
 
 
 def _is_compressed(source: SourceConfig, position: SourcePosition) -> bool | None:
