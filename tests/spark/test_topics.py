@@ -281,7 +281,7 @@ def test_compressed_transaction_is_applied_once_when_it_is_divided_and_redeliver
 )
 def test_table_pauses_if_events_of_a_compressed_transaction_have_no_numbers(lake: LakeHarness) -> None:
     log = {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "shop", "transactions": True}
-    config = lake.config(log=log)
+    config = lake.config(log=log, source={"url": "mysql://u@h/shop", "tables": ["shop.*"]})
     lake.write([DEFINITION, *(event("c", 100, after={"id": i, "name": "x"}) for i in (1, 2))])
     (reason,) = lake.catch_up(config).summary().paused.values()
     assert "of a compressed transaction, or may have been sent again" in reason
