@@ -61,7 +61,6 @@
     ├── JavaGone                    exit 3   Spark's Java process ended while the mirror was running
     ├── StackError                  exit 3   the local development stack
     └── ConnectError                exit 3   Kafka Connect or the Debezium connector
-        └── ConnectRefused                   Kafka Connect was reached but refused the request
 
 `message` describes the error in one line; `hint` is the next step for the operator. The command
 line prints both and exits with `exit_code`.
@@ -382,7 +381,3 @@ class StackError(ReplicatorError):
 
 class ConnectError(ReplicatorError):
     """Errors of Kafka Connect or the Debezium connector."""
-
-
-class ConnectRefused(ConnectError):
-    """Kafka Connect was reached but refused the request."""

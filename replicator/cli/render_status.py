@@ -14,7 +14,6 @@ from rich.text import Text
 from replicator.cli.next_steps import next_step_lines, pasted
 from replicator.cli.output import coloured, duration, new_console, new_table, print_json
 from replicator.cli.render_rereads import noteworthy, reread_lines
-from replicator.cli.render_rewinds import rewind_lines
 from replicator.cli.render_tags import tag_notes, tag_table
 from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
 from replicator.model.clock import now_ms
@@ -94,7 +93,6 @@ def status_report(status: "MirrorStatus", wanted: StatusParts = StatusParts()) -
     if status.connector is not None and wanted.positions:
         parts.append(_connector_line(status.connector))
     parts += reread_lines(noteworthy(status.rereads, now_ms()))
-    parts += rewind_lines(status.rewinds)
     parts += verified_lines(status.verified)
     parts += comparison_lines(status.tables)
     parts += [Text(note, style="yellow") for note in _notes(status)]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from replicator.config.secrets import Secret
-from replicator.config.values import STRICT, Duration, ReplicaUrl, SizeLimit
+from replicator.config.values import STRICT, Duration, ReplicaUrl
 
 
 class BootstrapConfig(BaseModel):
@@ -48,8 +48,6 @@ class HealConfig(BaseModel):
         max_rows: a table with more rows is not read without a command; None for no limit.
         min_interval: seconds after a re-read of a table before it is read again for the same cause without a
             command; its first copy does not count.
-        max_binlog: bytes of the source's binlogs that the connector may send again to restore events that the log
-            has lost; 0: the table is read again instead.
     """
 
     model_config = STRICT
@@ -57,4 +55,3 @@ class HealConfig(BaseModel):
     mode: Literal["auto", "ask"] = "auto"
     max_rows: Annotated[int, Field(ge=1)] | None = None
     min_interval: Duration = 3600.0
-    max_binlog: SizeLimit = 2_000_000_000

@@ -2,10 +2,11 @@
 
 import difflib
 import json
+import logging
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,6 +16,12 @@ from replicator.config.table_sections import TableSectionError
 from replicator.config.toml_lines import Location, line_of
 from replicator.errors import ConfigError
 
+IGNORED: Final[Mapping[tuple[str, str], str]] = {
+    ("heal", "max_binlog"): "lost events are not sent again any more; their tables are read again",
+}
+"""Keys of earlier versions that have no effect any more → why. The next release refuses them."""
+
+_LOG: Final = logging.getLogger(__name__)
 _LOG_KINDS = ("kafka", "archive")
 _TYPES = {
     "string_type": "a string in quotes",
@@ -55,6 +62,7 @@ def parse(values: Mapping[str, Any], *, base: Path, name: str = "configuration",
 
     `name` and `text` (the file's name and content) are used in error messages. Raises ConfigError.
     """
+    values = _without_ignored(values, name)
     try:
         # With pydantic's JSON rules, strict types still accept a list for a tuple.
         return Config.model_validate_json(json.dumps(values, default=str), context={"base": base})
@@ -66,6 +74,15 @@ def parse(values: Mapping[str, Any], *, base: Path, name: str = "configuration",
     if len(lines) == 1:
         raise ConfigError(lines[0], hint)
     raise ConfigError("\n  ".join([f"{name} has {len(lines)} errors:", *lines]), hint)
+
+
+def _without_ignored(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the values without keys that have no effect any more, and warn of each."""
+    for (section, key), reason in IGNORED.items():
+        if isinstance(found := values.get(section), Mapping) and key in found:
+            _LOG.warning("a key has no effect, remove it: %s", f"{section}.{key} in {name} ({reason})")
+            values = {**values, section: {k: v for k, v in found.items() if k != key}}
+    return values
 
 
 def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:

@@ -118,11 +118,6 @@ def parse_size(value: object) -> int:
     raise ValueError(f'{_shown(value)} is not a size; write "128 MB" or "1 GB"')
 
 
-def parse_limit(value: object) -> int:
-    """Parse a size in bytes of which 0 is none. Raises ValueError."""
-    return 0 if value == 0 and not isinstance(value, bool) else parse_size(value)
-
-
 def _shown(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
@@ -157,7 +152,6 @@ def _column_pattern(value: object) -> str:
 
 Duration = Annotated[float, PlainValidator(parse_duration)]
 Size = Annotated[int, PlainValidator(parse_size)]
-SizeLimit = Annotated[int, PlainValidator(parse_limit)]
 Trigger = Annotated[float, PlainValidator(parse_trigger)]
 Url = Annotated[SourceUrl, PlainValidator(parse_source_url)]
 ReplicaUrl = Annotated[SourceUrl, PlainValidator(parse_replica_url)]

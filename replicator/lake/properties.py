@@ -14,5 +14,8 @@ RETRYING_KEY: Final = "replicator.retrying."
 LEFT_OUT_KEY: Final = "replicator.left-out."
 """Prefix of the properties that contain since when the configuration leaves out a mirrored table, by source table."""
 
+REWIND_KEY: Final = "replicator.rewind."
+"""Prefix of the properties that tell whose lost events earlier versions let the connector send again, by table."""
+
 PURGING_KEY: Final = "replicator.purging."
 """Prefix of the properties that each contain a folder of a dropped table whose files must still be deleted."""

@@ -4,7 +4,7 @@ A commit changes what must agree: the table, the ledger's copy of its marker, th
 small files. `TableWriter.commit` is the only place that changes them together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from replicator.lake.catalog import Lake, LakeTable
@@ -131,20 +131,3 @@ class TableWriter:
             target = WriteTarget(source, LakeRole.MIRROR, mirror, progress.mirror)
             staged = Staged(properties={RESTATED_KEY: followed_by_mirror(logged, known)})
             self.commit(target, staged, progress.mirror.with_new_topic(topic, topic_id, partitions))
-
-    def skip_events(self, source: TableId, topic: str, ends: Mapping[int, int]) -> None:
-        """Commit to the lake tables of a source table that they need no event of `topic` before `ends`.
-
-        Raises:
-            FencedError: another process writes this mirror.
-            CommitConflict: another commit was made to the table; try again.
-        """
-        # The changelog comes first, as in every batch.
-        for role in (LakeRole.CHANGELOG, LakeRole.MIRROR):
-            base = self.ledger.progress(source).marker(role)
-            table = None if base is None else self.lake.load(self.ledger.namespace(role), source.name)
-            if base is None or table is None:
-                continue
-            marker = base.with_skipped(topic, ends)
-            if marker.progress != base.progress:
-                self.commit(WriteTarget(source, role, table, base), Staged(), marker)

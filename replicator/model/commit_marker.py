@@ -187,21 +187,6 @@ class CommitMarker:
             partition_counts=counts if partitions is None else {**counts, topic: partitions},
         )
 
-    def with_skipped(self, topic: str, ends: Mapping[int, int]) -> "CommitMarker":
-        """Return the marker of a commit after which the table needs no event of `topic` before `ends`.
-
-        `ends` is partition → offset. What the table contains stays the same, so events from there on that it
-        contains are still recognized.
-        """
-        known = self.progress.get(topic, {})
-        skipped = {p: replace(at, next_offset=max(at.next_offset, ends.get(p, 0))) for p, at in known.items()}
-        return replace(
-            self,
-            sequence=self.sequence + 1,
-            progress={**self.progress, topic: skipped},
-            committed_ms=now_ms(),
-        )
-
     def known_truncate(self, topic: str) -> Truncate | None:
         """Return the newest truncate if it is in `topic`."""
         t, known = self.truncate, self.progress.get(topic, {})

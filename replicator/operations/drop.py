@@ -19,7 +19,7 @@ from replicator.config import ArchiveLog, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.folder_reader import read_folders, table_folders
 from replicator.lake.folders import TableFolders, contains, local_path, outside, overlapping, owned_hint
-from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY, REWIND_KEY
 from replicator.lake.purge import Purge, open_purge, purge_errors
 from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.quarantine_reader import count_quarantined
@@ -28,7 +28,6 @@ from replicator.lake.row_counts import total
 from replicator.model.compared import COMPARED_KEY
 from replicator.model.may_differ import MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
-from replicator.model.rewind import REWIND_KEY
 from replicator.model.snapshot_checks import AWAITED_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY

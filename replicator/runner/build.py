@@ -53,8 +53,6 @@ def open_scheduler(
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
         scheduler.rereads.snapshots = scheduler.snapshots
         scheduler.tags.rereads = scheduler.rereads
-        # Before the first batch: the tables must not continue without the events that are sent again.
-        scheduler.rereads.rewinds.load()
         scheduler.rereads.repair.load()
         tables.keep_lasting_pauses()
         notice_other_prefix(context, tables)

@@ -17,7 +17,7 @@ from typing import Final
 from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
-from replicator.errors import ConnectError, ConnectRefused, LogError
+from replicator.errors import ConnectError, LogError
 from replicator.model.recorded import checked, record_in
 from replicator.model.table import TableId
 from replicator.sources.connector_policy import Observation
@@ -285,7 +285,7 @@ class ConnectorRepair:
     def _connector(self, client: KafkaConnect) -> Connector:
         log = self._context.config.log
         if not isinstance(log, KafkaLog):
-            raise ConnectRefused("a mirror of an archive has no connector")
+            raise ConnectError("a mirror of an archive has no connector")
         connector = client.find(log.topic_prefix)
         if connector is None:
             raise ConnectError("no connector has the topic prefix of the mirror", "run: replicator connect")

@@ -1,19 +1,26 @@
 """Notice tables that the configuration includes again after it had left them out.
 
 The connector may have left them out too. Then no topic has their changes from that time, and only the source does.
+The same is true of a table whose lost events an earlier version let the connector send again, and that never got them.
 """
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from replicator.batch import MirrorContext
-from replicator.lake.properties import LEFT_OUT_KEY
+from replicator.lake.properties import LEFT_OUT_KEY, REWIND_KEY
 from replicator.model.clock import now_ms
 from replicator.model.recorded import reading, record_in
 from replicator.model.table import SOURCE_KEY, TableId
 
 LEFT_OUT: Final = "it was left out of the configuration for some time, so its topic may lack changes"
+SENT_AGAIN: Final = (
+    "an earlier version let the connector send lost events of it again, and may not have completed that"
+)
+_ENDED: Final = ("done", "failed")
+"""What an earlier version recorded of events that were sent again, or of a table that was read again instead."""
 
 
 class LeftOutTables:
@@ -24,22 +31,24 @@ class LeftOutTables:
 
     def __init__(self, context: MirrorContext) -> None:
         self._context = context
-        self._returned: set[TableId] = set()
+        self._returned: dict[str, TableId] = {}
         self._recorded = False
 
-    def returned(self) -> list[TableId]:
-        """Return the recorded tables that the configuration includes again, sorted."""
+    def returned(self) -> dict[TableId, str]:
+        """Return the tables that must be read again, sorted → why."""
         config = self._context.config
         properties = self._context.lake.namespace_properties(config.lake.ops_namespace)
-        found = {_table(text) for key, text in properties.items() if key.startswith(LEFT_OUT_KEY)}
-        self._returned = {table for table in found if config.includes(str(table))}
-        return sorted(self._returned)
+        found = {key: _table(text) for key, text in properties.items() if key.startswith(LEFT_OUT_KEY)}
+        found |= {key: _table(text) for key, text in properties.items() if _lacks_events(key, text)}
+        self._returned = {key: table for key, table in found.items() if config.includes(str(table))}
+        keys = {table: key for key, table in self._returned.items()}
+        return {t: LEFT_OUT if keys[t].startswith(LEFT_OUT_KEY) else SENT_AGAIN for t in sorted(keys)}
 
     def forget(self, table: TableId) -> None:
         """Remove the record of a table that was read again."""
-        if table in self._returned:
-            self._set(table, None)
-            self._returned.discard(table)
+        for key in [key for key, returned in self._returned.items() if returned == table]:
+            self._set(key, None)
+            del self._returned[key]
 
     def record(self) -> None:
         """Record the tables of the lake that the configuration leaves out, once. The ledger must know all others."""
@@ -49,7 +58,7 @@ class LeftOutTables:
         for table in self._left_out():
             if LEFT_OUT_KEY + str(table) not in properties:
                 value = {"database": table.database, "name": table.name, "since_ms": now_ms()}
-                self._set(table, json.dumps(value))
+                self._set(LEFT_OUT_KEY + str(table), json.dumps(value))
         self._recorded = True
 
     def _left_out(self) -> Iterator[TableId]:
@@ -64,9 +73,17 @@ class LeftOutTables:
             if source.endswith(f".{name}") and not context.config.includes(source):
                 yield TableId(source.removesuffix(f".{name}"), name)
 
-    def _set(self, table: TableId, value: str | None) -> None:
-        ops = self._context.config.lake.ops_namespace
-        self._context.lake.set_namespace_property(ops, LEFT_OUT_KEY + str(table), value)
+    def _set(self, key: str, value: str | None) -> None:
+        self._context.lake.set_namespace_property(self._context.config.lake.ops_namespace, key, value)
+
+
+def _lacks_events(key: str, text: str) -> bool:
+    """Return whether a property says that lost events of a table were being sent again."""
+    if key.startswith(REWIND_KEY):
+        with suppress(ValueError, KeyError):
+            value = record_in(text)
+            return bool(value["database"] and value["name"]) and value["phase"] not in _ENDED
+    return False
 
 
 def _table(text: str) -> TableId:

@@ -36,11 +36,10 @@ from replicator.reread.table_reread import TableReread
 from replicator.runner.connector_repair import ConnectorRepair
 from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.healing import Healing
-from replicator.runner.left_out import LEFT_OUT, LeftOutTables
+from replicator.runner.left_out import LeftOutTables
 from replicator.runner.lost_binlog import LostBinlog
 from replicator.runner.new_tables import NewTables, present_tables
 from replicator.runner.retries import Retries
-from replicator.runner.rewinds import Rewinds
 from replicator.runner.table_states import TableStates
 from replicator.schema.evolution import heals_rows
 from replicator.sources.change_log import Offsets
@@ -77,7 +76,6 @@ class Rereads:
         definitions: compares definitions with the source; None if they are not compared.
         snapshots: finds the tables that were empty at a repeated snapshot; None if nothing checks that.
         new_tables: the tables that the source has and the lake lacks.
-        rewinds: the lost events that the connector sends again, so that their tables need no re-read.
         repair: the repairs of the connector.
     """
 
@@ -105,19 +103,18 @@ class Rereads:
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
         self._left_out = LeftOutTables(context)
         self._newest: dict[TableId, Request] | None = None
-        self.rewinds = Rewinds(context, tables, stopping)
         self.repair = ConnectorRepair(context)
         tables.on_pause = self._table_paused
 
     @property
     def any_left(self) -> bool:
-        """Whether a request or a rewind has not ended, or the source was not asked for new tables or changes yet."""
+        """Whether a request has not ended, or the source was not asked for new tables or changes yet."""
         recovers = self.lost_binlog is not None and self.lost_binlog.is_noticed
         recovers = recovers or self.repair.is_busy or self.repair.has_more
         recovers = recovers or (self.watch is not None and self.watch.is_behind)
         recovers = recovers or (self.definitions is not None and self.definitions.is_behind)
         recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
-        requested = self._active or self._waiting or self.rewinds.any_left or self._context.misread.any_left
+        requested = self._active or self._waiting or self._context.misread.any_left
         return bool(requested or self.new_tables.must_ask or recovers)
 
     def holds(self, table: TableId) -> bool:
@@ -135,7 +132,9 @@ class Rereads:
         return [*self.ended, *active, *self._waiting.values()]
 
     def notice_returned(self) -> None:
-        """Read the tables again that the configuration includes again; they are paused until then.
+        """Read the tables again that the configuration includes again, or whose lost events were being sent again.
+
+        They are paused until then.
 
         It must be called before the first batch.
 
@@ -143,15 +142,15 @@ class Rereads:
             LakeUnavailable: the catalog does not answer.
         """
         config = self._context.config
-        for table in self._left_out.returned():
+        for table, reason in self._left_out.returned().items():
             if not config.can_read_source:
-                _LOG.warning("a table may lack changes", table=str(table), reason=LEFT_OUT)
+                _LOG.warning("a table may lack changes", table=str(table), reason=reason)
                 self._left_out.forget(table)
                 continue
-            self._tables.pause(table, EventsLost(LEFT_OUT, f"run: replicator heal {table}"))
+            self._tables.pause(table, EventsLost(reason, f"run: replicator heal {table}"))
             if config.heal.mode == "auto":
                 # The interval between re-reads is for causes that come back by themselves.
-                self.request([table], LEFT_OUT, self._healing.max_rows)
+                self.request([table], reason, self._healing.max_rows)
 
     def load(self) -> None:
         """Read the requests in the lake that have not ended. Give up those of tables that are not mirrored any more.
@@ -228,10 +227,8 @@ class Rereads:
         ):
             return
         self.repair.step()
-        self.rewinds.lost_binlog = self.lost_binlog
-        self.rewinds.step()
         self._discover()
-        self._heal(first)
+        self._heal()
         for table, part in self._context.misread.take({*self._active, *self._waiting}).items():
             self.request([table], MISREAD, narrowed={} if part is None else {table: part})
         self._start_some()
@@ -254,7 +251,6 @@ class Rereads:
                 tables = {*self._mirrored(), *self._active, *self._waiting}
                 self.replace([new_request(table, lost.reason) for table in sorted(tables)])
             lost.reset_connector()
-            self.rewinds.abandon(lost.reason)
         except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
             _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)
@@ -311,16 +307,12 @@ class Rereads:
         self._healing.note(table, cause)
         active = self._active.get(table)
         known = self._waiting.get(table) if active is None else active.request
-        if known is None:
-            self.rewinds.note(table, cause)
-        elif not known.held or (active is not None and isinstance(cause, EventsWrong)):
+        if known is not None and (not known.held or (active is not None and isinstance(cause, EventsWrong))):
             self.replace([new_request(table, known.reason, known.max_rows)])
         self._heal()
 
-    def _heal(self, first: Offsets | None = None) -> None:
-        """Request the re-reads of tables whose rows the log cannot tell, except those whose events are sent again.
-
-        With `first`, the first offsets of the log, it is decided which these are.
+    def _heal(self) -> None:
+        """Request the re-reads of tables whose rows the log cannot tell.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -332,16 +324,13 @@ class Rereads:
             self.load()
         newest = self._newest or {}
         plan = self._healing.plan(self._tables.paused, incomplete, newest.get, now_ms())
-        if first is not None:
-            self.rewinds.decide(plan.due, first)
         for table, at_ms in plan.later.items():
             if table not in self._failed:
                 self._context.ledger.note_heal(table, at_ms)
                 self._healing.note_told(table, at_ms)
         for table, reason in plan.due.items():
-            if table not in self._failed and not self.rewinds.wants(table):
+            if table not in self._failed:
                 self.request([table], reason, self._healing.max_rows)
-                self.rewinds.replaced(table)
 
     def _incomplete(self) -> dict[TableId, tuple[str, ...]]:
         """Return the tables whose mirrors are null in columns of older rows, if they may be read again."""
@@ -481,7 +470,6 @@ class Rereads:
         if request.phase is Phase.DONE:
             self._failed.discard(table)
             self._left_out.forget(table)
-            self.rewinds.replaced(table)
             self._tables.resume(table)
             _LOG.info(
                 "re-read done",

@@ -56,7 +56,6 @@ _LONGEST_HOLD_S: Final = 600.0
 _NOT_CONFIRMED: Final = (
     "the connector did not confirm the position, and tables with several partitions waited for it"
 )
-_NOT_READ: Final = "tables must get the events first that they lack"
 _NO_CONNECTOR: Final = (
     "log.connect_url is not set: without the connector's position it is unknown whether changes are missing"
 )
@@ -274,8 +273,7 @@ class TagKeeper:
         for table in map(self._tables.table_of, self._tables.mirrored(topics)):
             if table not in tag.settled | self._tables.paused.keys() and rereads.holds(table):
                 return f"{table} is new, and must be read from the source first"
-        is_late = time.monotonic() > self._started + _LONGEST_HOLD_S
-        return _NOT_READ if is_late and rereads.rewinds.any_left else None
+        return None
 
     def _fail(self, record: TagRecord, reason: str) -> None:
         self._stop()

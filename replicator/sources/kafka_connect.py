@@ -18,7 +18,7 @@ from tenacity import (
     wait_fixed,
 )
 
-from replicator.errors import ConnectError, ConnectRefused
+from replicator.errors import ConnectError
 
 QUICK_S: Final = 5.0
 """Timeout of requests that change nothing."""
@@ -26,7 +26,6 @@ _SLOW_S: Final = 60.0
 """Timeout of requests during which Connect queries the source database."""
 _POLL_S: Final = 0.2
 
-_SERVER_ERRORS: Final = 500
 """The first status of an answer by which a server reports a failure of its own, which may pass."""
 
 _NOT_STOPPED: Final = r".*STOPPED state"
@@ -151,12 +150,6 @@ class KafkaConnect:
                 entries = [e for e in entries if (e.get("partition") or {}).get("server") == prefix]
             return next((dict(entry["offset"]) for entry in entries), None)
 
-    def source_partitions(self, name: str) -> list[Mapping[str, Any]]:
-        """Return the source partitions for which a connector has committed offsets."""
-        with self._understood():
-            answer = self._ask("GET", f"/connectors/{name}/offsets", missing_is_fine=True) or {}
-            return [dict(entry["partition"]) for entry in answer.get("offsets", [])]
-
     def put(self, name: str, settings: Mapping[str, str]) -> None:
         """Create or update a connector."""
         try:
@@ -231,14 +224,6 @@ class KafkaConnect:
     def resume(self, name: str) -> None:
         """Let a stopped connector continue from its offset."""
         self._ask("PUT", f"/connectors/{name}/resume")
-
-    def set_offset(self, name: str, partition: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
-        """Wait until a connector that was told to stop has stopped, and replace its source offset.
-
-        Raises ConnectRefused if Connect is older than 3.6, or the connector does not accept the offset.
-        """
-        offsets = [{"partition": dict(partition), "offset": dict(offset)}]
-        self._once_stopped("PATCH", f"/connectors/{name}/offsets", {"offsets": offsets})
 
     def _once_stopped(self, method: str, path: str, body: object = None) -> None:
         """Change offsets once the tasks of the connector have stopped; until then Connect refuses to."""
@@ -318,9 +303,7 @@ class KafkaConnect:
             )
         if method == "GET":
             raise ConnectError(f"Kafka Connect at {self.url} answered {answer.status_code}: {reason}")
-        passes = answer.status_code >= _SERVER_ERRORS or re.match(_NOT_STOPPED, reason)
-        kind = ConnectError if passes else ConnectRefused
-        raise kind(f"Kafka Connect refused the connector: {reason}", failure_hint(reason))
+        raise ConnectError(f"Kafka Connect refused the connector: {reason}", failure_hint(reason))
 
     @contextmanager
     def _understood(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ from replicator.lake.properties import LEFT_OUT_KEY
 from replicator.model.reread import REREAD_KEY, Phase, new_request, requests_in
 from replicator.model.table import TableId
 from replicator.operations.reload import reload
-from replicator.runner.left_out import LeftOutTables
+from replicator.runner.left_out import LEFT_OUT, LeftOutTables
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
@@ -243,13 +243,13 @@ def test_tables_that_return_to_the_configuration_are_known(lake: LakeHarness) ->
     for _ in range(2):
         LeftOutTables(mirror.context).record()
         assert recorded(mirror) == [LEFT_OUT_KEY + str(left)]
-    assert LeftOutTables(mirror.context).returned() == []
+    assert LeftOutTables(mirror.context).returned() == {}
     with lake.catalog() as catalog:
         validate_lake(catalog, "shop")
 
     mirror = lake.mirror()
     tables = LeftOutTables(mirror.context)
-    assert tables.returned() == [left]
+    assert tables.returned() == {left: LEFT_OUT}
     tables.record()
     assert recorded(mirror) == [LEFT_OUT_KEY + str(left)]
     # An archive cannot be combined with the source, so nothing can be done for the table but a warning.

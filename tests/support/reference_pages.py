@@ -255,7 +255,6 @@ _VALIDATORS: Final = {
     "parse_trigger": "interval, or `continuous`",
     "parse_duration": "time, as in `5 days`",
     "parse_size": "size, as in `128 MB`",
-    "parse_limit": "size, as in `128 MB`, or `0`",
     "parse_source_url": "URL",
     "_table_pattern": "table pattern",
     "_table_name": "`database.table`",

@@ -23,7 +23,6 @@ from replicator.model.compared import Comparison, comparisons_in
 from replicator.model.compared_definitions import ComparedDefinitions, compared_definitions_in
 from replicator.model.may_differ import MayDiffer, may_differ_in
 from replicator.model.reread import Request, requests_in
-from replicator.model.rewind import Rewind, rewinds_in
 from replicator.model.table import TableId
 from replicator.model.verified import CheckHistory, VerifiedTable, histories_in, verified_in
 from replicator.operations.status.mirror_status import TableMaintenance
@@ -56,7 +55,6 @@ class LakeState:
     retrying: Mapping[str, Trouble] = field(default_factory=dict)
     maintenance: tuple[TableMaintenance, ...] = ()
     rereads: tuple[Request, ...] = ()
-    rewinds: tuple[Rewind, ...] = ()
     tags: tuple[TagStatus, ...] = ()
     verified: tuple[VerifiedTable, ...] = ()
     checks: tuple[CheckHistory, ...] = ()
@@ -90,7 +88,6 @@ def read_lake(config: Config) -> LakeState:
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
             tuple(requests_in(properties)),
-            tuple(rewinds_in(properties)),
             tag_status(tags_in(properties), mirrors.values()),
             tuple(verified_in(properties)),
             tuple(histories_in(properties)),

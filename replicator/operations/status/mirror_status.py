@@ -7,7 +7,6 @@ from typing import Any, Literal
 from replicator.lake.tag_reader import TagStatus
 from replicator.model.compared import Comparison
 from replicator.model.reread import Request
-from replicator.model.rewind import Rewind, values_of
 from replicator.model.verified import CheckHistory, VerifiedTable
 from replicator.schema.changes import ChangeNote, KeepRows
 
@@ -211,8 +210,6 @@ class MirrorStatus:
     """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
     rereads: tuple[Request, ...] = ()
     """The newest re-read of each table that was read again."""
-    rewinds: tuple[Rewind, ...] = ()
-    """The newest rewind for each table whose lost events were sent again."""
     tags: tuple[TagStatus, ...] = ()
     """The tags of all tables at one source position, oldest first."""
     verified: tuple[VerifiedTable, ...] = ()
@@ -229,8 +226,9 @@ class MirrorStatus:
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
         value = {"version": 1, **asdict(self), "rereads": [request.values() for request in self.rereads]}
-        value["rewinds"] = values_of(self.rewinds)
         value["verified"] = [check.values() for check in self.verified]
+        # Programs may expect it: earlier versions let the connector send lost events again.
+        value["rewinds"] = []
         value["checks"] = [history.values() for history in self.checks]
         for table in value["tables"]:
             for note in table["schema_changes"]:

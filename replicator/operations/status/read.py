@@ -73,7 +73,6 @@ def only(status: MirrorStatus, patterns: Collection[str]) -> MirrorStatus:
         unread=tuple(filter(chosen, status.unread)),
         maintenance=tuple(entry for entry in status.maintenance if chosen(entry.source)),
         rereads=tuple(request for request in status.rereads if chosen(request.table)),
-        rewinds=tuple(rewind for rewind in status.rewinds if chosen(rewind.table)),
         verified=tuple(check for check in status.verified if chosen(check.table)),
         checks=tuple(history for history in status.checks if chosen(history.table)),
     )
@@ -122,7 +121,6 @@ def _assemble(
         retrying={source: trouble.reason for source, trouble in lake.retrying.items()},
         maintenance=lake.maintenance,
         rereads=lake.rereads,
-        rewinds=lake.rewinds,
         tags=lake.tags,
         verified=lake.verified,
         checks=lake.checks,

@@ -53,7 +53,6 @@ RELOADABLE = [
     "heal.mode",
     "heal.max_rows",
     "heal.min_interval",
-    "heal.max_binlog",
     "maintenance.enabled",
     "maintenance.merge_files",
     "maintenance.target_file_size",

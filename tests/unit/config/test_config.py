@@ -10,6 +10,7 @@ from replicator.config import ArchiveLog, parse
 from replicator.config.models import SourceConfig
 from replicator.errors import ConfigError
 from replicator.model.partitioning import PartitionField
+from tests.support.config import minimal_config
 from tests.support.config_files import GOOD, load_text
 
 
@@ -127,3 +128,9 @@ def test_source_config_patterns_have_no_character_classes() -> None:
     source = SourceConfig(tables=("shop.*",), exclude=("shop.card[1]",))
     assert not source.includes("shop.card[1]")
     assert source.includes("shop.card1")
+
+
+def test_keys_of_earlier_versions_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert minimal_config(heal={"mode": "ask", "max_binlog": 0}) == minimal_config(heal={"mode": "ask"})
+    (warning,) = caplog.messages
+    assert warning.startswith("a key has no effect, remove it: heal.max_binlog in configuration (")

@@ -96,15 +96,3 @@ def test_source_positions_are_equal_when_only_gtid_and_server_differ() -> None:
     assert left == right
     assert hash(left) == hash(right)
     assert str(left) == "b.1:2/3 (x:1)"
-
-
-def test_skipped_events_change_the_next_offsets_only() -> None:
-    high = HighWater(SourcePosition("binlog.000007", 99), 1, 5)
-    progress = {
-        "t": {0: PartitionProgress(5, high), 1: PartitionProgress(9)},
-        "other": {0: PartitionProgress(1)},
-    }
-    marker = CommitMarker("shop", 7, 1, progress, SourcePosition("binlog.000007", 99))
-    skipped = marker.with_skipped("t", {0: 8, 1: 3})
-    assert skipped.progress == {**progress, "t": {0: PartitionProgress(8, high), 1: PartitionProgress(9)}}
-    assert (skipped.sequence, skipped.position) == (8, marker.position)

@@ -35,7 +35,6 @@ from replicator.model.recorded import checked_sql, names_in, record_in
 from replicator.model.recorded_rules import rules_from_json, rules_to_json
 from replicator.model.reread import KeySpan, Narrowed, Request, StagingState, new_request
 from replicator.model.restatement import Restatement
-from replicator.model.rewind import Rewind
 from replicator.model.seen_transactions import SeenNumbers, SeenTransactions
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.snapshot_checks import Awaited, SnapshotChecks, checks_in
@@ -135,7 +134,6 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "Restatement": (Restatement.from_json, Restatement("reread-1", 2, "x@1", 1, 2).to_json()),
     "SourcePosition": (of_object(SourcePosition.from_json), json.dumps(AT.to_json())),
     "SnapshotRead": (of_object(SnapshotRead.from_json), json.dumps(READ.to_json())),
-    "Rewind": (Rewind.from_json, Rewind(TABLE, "r", "b.000001", 5, 6, end_pos=7).to_json()),
     "SchemaSteps": (SchemaSteps.from_json, STEPS.to_json()),
     "SchemaState": (
         SchemaState.from_json,

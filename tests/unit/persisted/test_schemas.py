@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY
+from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY, REWIND_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
@@ -33,7 +33,6 @@ from replicator.model.reread import (
     new_request,
 )
 from replicator.model.restatement import RESTATED_KEY, Restatement
-from replicator.model.rewind import REWIND_KEY, Rewind
 from replicator.model.snapshot_checks import Awaited, SnapshotChecks
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
@@ -54,6 +53,12 @@ from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, v
 from tests.unit.persisted.test_marker_text import MARKER, STATE_TEXT
 
 MARKER_SCHEMA = "commit-marker-v1.json"
+REWIND = (
+    '{"version": 1, "database": "shop", "name": "a", "reason": "lost", "file": "binlog.000007", "bytes": 9, '
+    '"requested_ms": 1, "phase": "sending", "end_file": "binlog.000009", "end_pos": 600, "events": null, '
+    '"ended_ms": null, "problem": null}'
+)
+"""What an earlier version recorded while the connector sent lost events again."""
 FULL = {
     **MARKER.properties(),
     SNAPSHOT_KEY: "4711",
@@ -142,7 +147,7 @@ def test_every_property_is_described() -> None:
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
             f"{REREAD_KEY}shop.b": _narrowed(Narrowed("id", (KeySpan(-5, 2**64 - 1, 9),))),
             f"{REREAD_KEY}shop.c": _narrowed(Narrowed("uid", (KeySpan(0, 1, 9), KeySpan(3, 4, 5)), 16)),
-            f"{REWIND_KEY}shop.a": Rewind(TableId("shop", "a"), "lost", "binlog.000007", 9, 1).to_json(),
+            f"{REWIND_KEY}shop.a": REWIND,
             f"{MAY_DIFFER_KEY}shop.a": MayDiffer("a foreign key", "binlog.000007", 4, 1).to_json(),
             COMPARED_DEFINITIONS_KEY: ComparedDefinitions(1, None).to_json(),
             WATCHED_KEY: Watched(

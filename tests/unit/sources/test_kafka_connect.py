@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from replicator.config import KafkaLog
-from replicator.errors import ConnectError, ConnectRefused
+from replicator.errors import ConnectError
 from replicator.sources.kafka_connect import (
     ConnectorState,
     KafkaConnect,
@@ -160,36 +160,6 @@ def test_reset_fails_if_offsets_cannot_be_deleted(connect: Connect) -> None:
         KafkaConnect(connect.url).reset("shop")
 
 
-PATCH = "PATCH /connectors/shop/offsets"
-NOT_STOPPED = {"message": "Connectors must be in the STOPPED state before their offsets can be modified"}
-
-
-def test_offset_is_set_once_the_connector_has_stopped(connect: Connect) -> None:
-    connect.reply(PATCH, 400, NOT_STOPPED)
-    connect.reply(PATCH, 200, {"message": "altered"})
-    KafkaConnect(connect.url).set_offset("shop", {"server": "shop"}, {"file": "binlog.000007", "pos": 4})
-    offset = {"partition": {"server": "shop"}, "offset": {"file": "binlog.000007", "pos": 4}}
-    assert connect.asked == [(PATCH, {"offsets": [offset]})] * 2
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "refused"),
-    [
-        (405, {"message": "HTTP 405 Method Not Allowed"}, True),
-        (400, {"message": "the connector does not support that"}, True),
-        (400, NOT_STOPPED, False),
-        (500, {"message": "no broker"}, False),
-    ],
-)
-def test_refused_offset_is_told_from_one_that_may_be_set_later(
-    connect: Connect, status: int, body: dict[str, str], refused: bool
-) -> None:
-    connect.reply(PATCH, status, body)
-    with pytest.raises(ConnectError) as raised:
-        KafkaConnect(connect.url, patience=0.1).set_offset("shop", {"server": "shop"}, {})
-    assert isinstance(raised.value, ConnectRefused) is refused
-
-
 @pytest.mark.parametrize(
     ("state", "tasks", "stopped"),
     [("STOPPED", [], True), ("STOPPED", ["RUNNING"], False), ("RUNNING", [], False)],
@@ -200,13 +170,6 @@ def test_connector_has_stopped_once_it_has_no_task(
     found = [{"id": i, "state": of_task} for i, of_task in enumerate(tasks)]
     connect.reply(STATUS, 200, {"connector": {"state": state}, "tasks": found})
     assert KafkaConnect(connect.url).has_stopped("shop") is stopped
-
-
-def test_source_partitions_are_those_with_offsets(connect: Connect) -> None:
-    client = KafkaConnect(connect.url)
-    assert client.source_partitions("shop") == []
-    connect.reply(OFFSETS, 200, {"offsets": [{"partition": {"server": "shop"}, "offset": {"pos": 4}}]})
-    assert client.source_partitions("shop") == [{"server": "shop"}]
 
 
 @pytest.mark.parametrize(
