@@ -11,13 +11,11 @@ class LineSnapshot:
     Attributes:
         id, parent: its id, and that of the snapshot before it; no parent if it is the first of its line.
         sequence: Iceberg's sequence number, which ascends with each commit to the table.
-        keeps_rows: whether it has the rows of its parent, in other files.
     """
 
     id: int
     parent: int | None
     sequence: int
-    keeps_rows: bool
 
 
 def is_in_line(line: Iterable[LineSnapshot], snapshot_id: int, sequence: int) -> bool:
@@ -32,13 +30,3 @@ def is_in_line(line: Iterable[LineSnapshot], snapshot_id: int, sequence: int) ->
         if known.sequence <= sequence:
             return False
     return known is not None and known.parent is not None
-
-
-def with_current_rows(line: Iterable[LineSnapshot]) -> tuple[int, ...]:
-    """Return the ids of the snapshots that certainly have the rows of the current one, which is the first in `line`."""
-    found: list[int] = []
-    for known in line:
-        found.append(known.id)
-        if not known.keeps_rows:
-            break
-    return tuple(found)

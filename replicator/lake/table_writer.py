@@ -4,14 +4,13 @@ A commit changes what must agree: the table, the ledger's copy of its marker, th
 small files. `TableWriter.commit` is the only place that changes them together.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.ledger import LakeRole, Ledger
 from replicator.lake.ownership import refuse_foreign
-from replicator.lake.rollback import go_back, refuse_rollback, rolled_back
+from replicator.lake.rollback import refuse_rollback
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
 from replicator.model.commit_marker import CommitMarker
@@ -84,25 +83,6 @@ class TableWriter:
         """
         refuse_foreign(table, self.ledger.mirror)
         return WriteTarget(source, role, table, self.ledger.progress(source).marker(role))
-
-    def go_back(self, source: TableId, is_readable: Callable[[CommitMarker], bool]) -> bool:
-        """Let the markers of rolled back lake tables go back to what the rows show; return whether all could.
-
-        `is_readable` says whether the log has the events after a marker.
-
-        Raises:
-            FencedError: another process writes this mirror.
-            CommitConflict: another commit was made to the table; try again.
-        """
-        done = True
-        for role in LakeRole:
-            table = self.lake.load(self.ledger.namespace(role), source.name)
-            if table is None or rolled_back(self.lake, table, is_mirror=role is LakeRole.MIRROR) is None:
-                continue
-            self.row_locations.forget(table)
-            done = go_back(self.lake, table, is_readable) is not None and done
-        self.ledger.forget(source)
-        return done
 
     def reset_topic(
         self, source: TableId, topic: str, topic_id: str | None, partitions: int | None = None

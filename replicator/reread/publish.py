@@ -25,6 +25,7 @@ from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data
 from replicator.lake.foreign_columns import refuse_loss
 from replicator.lake.ledger import LakeRole
+from replicator.lake.rollback import rolled_back
 from replicator.lake.table_writer import WriteTarget
 from replicator.lake.write_strategies import MirrorChange, Split, stage_by_identity
 from replicator.model.changelog import NET, change_column
@@ -163,11 +164,12 @@ class Publication:
                 refuse_loss(mirror, f"a re-read of {self.table}, whose rows cannot be told apart by a key,")
             if condition is not None and changed > _REPLACE_ABOVE:
                 raise self._cannot_correct_part("too many rows differ")
-            self._write_changelog(found, marker, RECONCILED)
+            # The changelog of a mirror that was rolled back has these changes; the log has those after its marker.
+            if rolled_back(self.context.lake, mirror, is_mirror=True) is None:
+                self._write_changelog(found, marker, RECONCILED)
             failpoints.reach("between-reread-commits")
-            staged = Staged()
             if plan.changes:
-                rows = compared.content(ours, theirs)
+                rows, staged = compared.content(ours, theirs), Staged()
                 if not keeper.restate(mirror, plan, rows):
                     staged = self._staged_content(mirror, rows)
                 failpoints.reach("after-reread-schema")
@@ -175,10 +177,8 @@ class Publication:
                 changed and compared.key and not compared.identifies_rows(mirror)
             ):
                 staged = self._staged_content(mirror, compared.content(ours, theirs))
-            elif changed and compared.key:
-                staged = self._staged_differences(mirror, found, compared)
-            elif changed:
-                staged = self._staged_copies(mirror, found, compared)
+            else:
+                staged = self._staged_differences(mirror, found, compared) if changed else Staged()
             staged = self._with_properties(staged, mirror)
             base = self.context.ledger.progress(self.table).mirror
             target = self._target(mirror)
@@ -264,7 +264,8 @@ class Publication:
         return Staged(data, clear=not mirror.is_empty)
 
     def _staged_differences(self, mirror: LakeTable, found: DataFrame, compared: Comparison) -> Staged:
-        key = compared.key
+        if not (key := compared.key):
+            return self._staged_copies(mirror, found, compared)
         gone = found.where(F.col("before").isNotNull())
         keys = gone.select(*(F.col("before").getField(n).alias(f"k{i}") for i, n in enumerate(key)))
         rows = compared.rows(found.where(F.col("after").isNotNull()))

@@ -13,7 +13,6 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.counts import counted
 from replicator.model.table import TableId
 from replicator.sources.archive.origin import is_import
-from replicator.sources.change_log import Offsets
 
 
 def lost_events(
@@ -88,15 +87,6 @@ def partitions_added(
         f"the topic {topic} has {count} partitions and had {known} before: changes of one row may be in two of them, "
         "in an unknown order",
         f"read the table again: replicator heal {table}; that begins when the connector uses the new partitions",
-    )
-
-
-def has_events_after(marker: CommitMarker, first: Offsets) -> bool:
-    """Return whether the log, which begins at the offsets `first`, still has all events after `marker`."""
-    return all(
-        topic in first and progress.next_offset >= first[topic].get(partition, 0)
-        for topic, partitions in marker.progress.items()
-        for partition, progress in partitions.items()
     )
 
 

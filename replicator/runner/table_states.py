@@ -11,7 +11,6 @@ from replicator.batch.partition_counts import number_of
 from replicator.config import SourceConfig
 from replicator.errors import (
     CommitConflict,
-    ForeignChange,
     LakeUnavailable,
     LateDefinition,
     MissingSchema,
@@ -26,7 +25,7 @@ from replicator.errors import (
 from replicator.jvm.spark import first_line, is_explained
 from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
-from replicator.runner.log_check import compacted, has_events_after, lost_events, partitions_added
+from replicator.runner.log_check import compacted, lost_events, partitions_added
 from replicator.runner.retries import Retries
 from replicator.runner.table_policy import Verdict, verdict
 from replicator.runner.topic_tables import TopicTables
@@ -238,31 +237,10 @@ class TableStates:
     def pause(self, table: TableId, cause: ReplicatorError) -> None:
         """Stop processing a table, and record that for `status`.
 
-        A table that was rolled back is not paused if it can continue from what its rows show.
-
         Raises:
             LakeUnavailable: it cannot be recorded. Then the table is not paused, because `status` would not show it.
         """
-        if isinstance(cause, ForeignChange) and self._go_back(table, cause):
-            return
         self._pause(table, cause, cause.message, cause.hint, stays=cause.stays_paused)
-
-    def _go_back(self, table: TableId, cause: ForeignChange) -> bool:
-        """Let the markers of a table that was rolled back go back, and return whether it can continue."""
-        first = self._context.log.offsets()[0]
-        try:
-            done = self._context.writer.go_back(table, lambda marker: has_events_after(marker, first))
-            if done:
-                self._context.ledger.progress(table)
-        except (CommitConflict, LakeUnavailable) as error:
-            _LOG.warning("a rolled back table cannot continue yet", table=str(table), reason=error.message)
-            return False
-        if done:
-            self._any_resumed = True
-            _LOG.warning(
-                "a table was rolled back, reading its changes again", table=str(table), reason=cause.message
-            )
-        return done
 
     def keep_lasting_pauses(self) -> None:
         """Pause the tables again whose pause stays at a restart, because its cause could not be noticed again.

@@ -12,6 +12,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from replicator.config import load
 from replicator.lake.reader import newest_marker, open_catalog
 from replicator.model.changelog import RowKind
 from tests.support import topics
@@ -257,6 +258,16 @@ def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
     assert mirrored.comparison.differences() == {}
 
 
+def roll_back(mirrored: MirroredDatabase, table: str) -> None:
+    """Roll a mirror back to its first snapshot."""
+    config = load(mirrored.config)
+    with open_catalog(config.lake) as catalog:
+        mirror = catalog.load_table((config.lake.namespace, table))
+        first, *later = mirror.snapshots()
+        assert later
+        mirror.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+
+
 def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
     """Delete the topic of a table while the connector is stopped."""
     endpoints, topic = mirrored.database.endpoints, mirrored.topic(table)
@@ -278,6 +289,12 @@ def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
     requests.put(f"{connector}/resume", timeout=60).raise_for_status()
 
 
+@pytest.mark.fault(
+    "A mirror is rolled back",
+    area="Lake",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table is read again from the source; its changelog gets the single changes",
+)
 @pytest.mark.fault(
     "Kafka deletes events that the lake lacks",
     area="Log",
@@ -301,7 +318,9 @@ def test_tables_whose_events_were_deleted_are_read_again_without_a_command(
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
     mirrored.database.execute(
-        "INSERT INTO notes VALUES (5, 'seen'), (6, 'seen')", "INSERT INTO log VALUES ('c', 3), ('c', 3)"
+        "INSERT INTO notes VALUES (5, 'seen'), (6, 'seen')",
+        "INSERT INTO log VALUES ('c', 3), ('c', 3)",
+        "UPDATE t00 SET label = 'seen' LIMIT 5",
     )
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
@@ -316,6 +335,7 @@ def test_tables_whose_events_were_deleted_are_read_again_without_a_command(
     )
     delete_events(mirrored, "notes", older_than=ends(mirrored, "notes") + 6)
     delete_events(mirrored, "log", older_than=ends(mirrored, "log") + 2)
+    roll_back(mirrored, "t00")
     with running(mirrored.config, mirrored.folder / "out.log") as mirror, mirrored.writers(1):
         mirrored.comparison.await_equal(mirror, START_S, besides=["t00"])
         mirrored.database.execute("UPDATE notes SET text = 'after' WHERE id = 1")
@@ -326,9 +346,10 @@ def test_tables_whose_events_were_deleted_are_read_again_without_a_command(
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}
     reasons = {request["name"]: request["reason"] for request in shown_rereads(mirrored)}
-    assert reasons["t00"] == "new table"
+    assert "was rolled back or replaced" in reasons["t00"]
     assert "new table" not in (reasons["notes"], reasons["log"])
     assert [bool(changes(mirrored, table, "h")) for table in ("notes", "log", "t00")] == [True, True, False]
+    mirrored.comparison.assert_changelogs(besides=["notes", "log"])
     assert [len(changes(mirrored, "notes", op)) for op in "cud"] == [2, 2, 0]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.errors import RowsChanged
+from replicator.errors import MirrorRolledBack, RowsChanged
 from replicator.model.reread import Request, new_request
 from replicator.model.table import TableId
 from replicator.runner.rounds import Rounds
@@ -37,6 +37,7 @@ class RereadScenario:
     Attributes:
         mirrored: whether the table is in the mirror before, at any position; else it is new.
         held: whether the mirror misses all events from there on, as if the log had lost them.
+        rolled_back: whether others set the mirror, which is held, back to its first snapshot. Its changelog stays.
         silent: number of rows that change without an event before the table is read.
         converted: whether a column gets another type before, and all its values change without an event.
         lag: number of the newest records that the log lacks when reading begins.
@@ -49,6 +50,7 @@ class RereadScenario:
     strategy: str
     mirrored: bool
     held: bool
+    rolled_back: bool
     silent: int
     converted: bool
     before: int
@@ -58,6 +60,11 @@ class RereadScenario:
     parts: int
     lag: int
     crashes: tuple[int, ...]
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the mirror is rolled back. Its changelog then has no changes but those that events tell."""
+        return self.rolled_back and self.mirrored and self.held and not (self.silent or self.converted)
 
     @property
     def follows(self) -> bool:
@@ -73,7 +80,8 @@ scenarios = st.builds(
     strategy=st.sampled_from(["split", "copy-on-write", "equality"]),
     mirrored=st.booleans(),
     held=st.booleans(),
-    silent=st.integers(0, 6),
+    rolled_back=st.booleans(),
+    silent=st.integers(-6, 6).map(lambda number: max(0, number)),
     converted=st.booleans(),
     before=st.integers(0, 40),
     meanwhile=st.integers(1, 40),
@@ -108,6 +116,21 @@ def convert_column(source: Source, table: SourceTable) -> None:
     source._define(table, "ALTER", source._place(), "MODIFY COLUMN `seen` INT")
 
 
+def roll_back(lake: LakeHarness, table: SourceTable) -> None:
+    """Set a mirror back to its first snapshot, and check that the running mirror refuses it."""
+    with lake.catalog() as catalog:
+        first = catalog.load_table((DATABASE, table.name)).metadata.snapshots
+        if len(first) < 2:
+            return
+    mirror = lake.mirror()
+    call = f"CALL lake.system.set_current_snapshot('{DATABASE}.{table.name}', {first[0].snapshot_id})"
+    mirror.context.spark.sql(call).collect()
+    found = mirror.context.ledger.load({TableId(DATABASE, table.name)})
+    assert not found
+    problem = mirror.context.ledger.progress(TableId(DATABASE, table.name)).problem
+    assert isinstance(problem, MirrorRolledBack)
+
+
 def assert_law(lake: LakeHarness, scenario: RereadScenario) -> None:
     chance = random.Random(scenario.seed)
     converted = scenario.converted and scenario.mirrored and scenario.held
@@ -131,6 +154,8 @@ def assert_law(lake: LakeHarness, scenario: RereadScenario) -> None:
     follower = StoredConsumer(f"{DATABASE}.{table.name}", "mirror")
     if scenario.follows:
         follower.read(config)
+    if scenario.goes_back:
+        roll_back(lake, table)
 
     # The source changes and the log follows; then the table is read, while its columns stay as they are.
     source.run(scenario.before)

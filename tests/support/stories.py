@@ -255,9 +255,8 @@ class StoryPlayer:
         """Note which transactions the connector may have been interrupted within: the last of each file."""
         for table in self.source.tables:
             fate = self.fates[table.name]
-            # After a rollback, the mirror reads events that the present server may not have. After the snapshot of a
-            # replica that lags, the last transaction of an earlier file may come again.
-            if not table.key or ROLLED_BACK in fate.pauses or self._has_repeated_snapshot:
+            # After the snapshot of a replica that lags, the last transaction of an earlier file may come again.
+            if not table.key or self._has_repeated_snapshot:
                 fate.pauses.add(INTERRUPTED)
             if not table.key and self._has_repeated_snapshot:
                 # The new server may have changes at lower positions than the first one had the snapshot.
@@ -352,8 +351,6 @@ class StoryPlayer:
                     fate = self.fates[table.name]
                     fate.unsettled = True
                     fate.pauses.add(ROLLED_BACK)
-                    if self._has_other_server:
-                        fate.pauses.add(INTERRUPTED)
             case Compact():
                 others.compact(table, step)
             case UserDdl():

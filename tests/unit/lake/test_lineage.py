@@ -2,13 +2,13 @@
 
 import pytest
 
-from replicator.lake.lineage import LineSnapshot, is_in_line, with_current_rows
+from replicator.lake.lineage import LineSnapshot, is_in_line
 
 
-def line(*ids: int, parent: int | None = None, kept: tuple[int, ...] = ()) -> list[LineSnapshot]:
+def line(*ids: int, parent: int | None = None) -> list[LineSnapshot]:
     """Return snapshots whose sequence numbers are their ids, the newest first; `parent` is that of the oldest."""
     parents = (*ids[1:], parent)
-    return [LineSnapshot(i, p, i, i in kept) for i, p in zip(ids, parents, strict=True)]
+    return [LineSnapshot(i, p, i) for i, p in zip(ids, parents, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,3 @@ def test_no_more_of_the_line_is_read_than_necessary() -> None:
     known = iter(line(5, 4, 3, 2, 1))
     assert not is_in_line(known, 9, 3)
     assert [found.id for found in known] == [2, 1]
-
-
-def test_rewritten_files_have_the_same_rows() -> None:
-    assert with_current_rows(line(5, 4, 3, 2, kept=(5, 4))) == (5, 4, 3)
-    assert with_current_rows(line(5, 4)) == (5,)
-    assert with_current_rows([]) == ()
