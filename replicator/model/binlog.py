@@ -29,28 +29,13 @@ class BinlogEnd:
 
 @dataclass(frozen=True, slots=True)
 class BinaryLogs:
-    """The binlog files that a server has.
+    """The binlog files that a server has, from the oldest to the newest."""
 
-    Attributes:
-        sizes: name of each file → bytes, from the oldest to the newest.
-        server_id, server_uuid: identify the server.
-        has_gtids: whether its transactions have GTIDs.
-        compresses: whether it compresses transactions by default.
-    """
-
-    sizes: Mapping[str, int]
-    server_id: int
-    server_uuid: str
-    has_gtids: bool = False
-    compresses: bool = False
+    names: tuple[str, ...]
 
     def named(self, number: int) -> str | None:
         """Return the name of the file with a number; None if the server does not have it."""
-        return next((name for name in self.sizes if binlog_number(name) == number), None)
-
-    def bytes_from(self, number: int) -> int:
-        """Return the size of the file with a number and of all later ones."""
-        return sum(size for name, size in self.sizes.items() if binlog_number(name) >= number)
+        return next((name for name in self.names if binlog_number(name) == number), None)
 
 
 @dataclass(frozen=True, slots=True)

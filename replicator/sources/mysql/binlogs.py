@@ -29,20 +29,7 @@ def read_binlogs(connection: Connection) -> BinaryLogs:
     Raises:
         SourceError: the server cannot be queried.
     """
-    # Files: name and size; MySQL adds whether they are encrypted.
-    sizes = {str(row[0]): int(row[1]) for row in connection.execute(text("SHOW BINARY LOGS"))}
-    server = connection.execute(text("SELECT @@server_id, @@server_uuid, @@gtid_mode")).one()
-    # Servers before 8.0.20 do not compress.
-    compresses = connection.execute(
-        text("SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'")
-    ).first()
-    return BinaryLogs(
-        sizes,
-        int(server[0]),
-        str(server[1]),
-        has_gtids=str(server[2]).upper() == "ON",
-        compresses=compresses is not None and str(compresses[1]).upper() == "ON",
-    )
+    return BinaryLogs(tuple(str(row[0]) for row in connection.execute(text("SHOW BINARY LOGS"))))
 
 
 def previous_gtids(connection: Connection, file: str) -> str:
