@@ -15,7 +15,7 @@ from replicator.schema.changes import (
     DeleteRows,
     KeepRows,
     MoveColumn,
-    NarrowType,
+    RequireValues,
     SchemaState,
 )
 from replicator.schema.evolution import LakeSide, Plan, SourceSide
@@ -42,7 +42,7 @@ def lake_side(table: LakeTable, known: SchemaState, schema: BatchSchema) -> Lake
         return LakeSide(columns, retired, key, users=users)
     version = history.versions[history.index_at(known.at)]
     nullable = frozenset(c.name for c in version.schema.columns if c.nullable)
-    return LakeSide(columns, retired, version.schema.key or key, version.source_types, users, nullable)
+    return LakeSide(columns, retired, version.schema.key or key, users, nullable)
 
 
 def source_side(
@@ -59,11 +59,8 @@ def source_side(
     last = max((i for i, v in enumerate(news) if v.recreated), default=-1)
     unlogged = tuple(_unlogged(v, v.unlogged, followed.get(v.at)) for v in news[last + 1 :] if v.unlogged)
     carried = history.carry_lake(known.at, schema.version_index, there.live)
-    # Masked and hashed columns are text, regardless of the source's type.
-    transformed = {c.name for c in schema.source.columns if c.transform is not None}
-    source_types = {n: t for n, t in schema.version.source_types.items() if n not in transformed}
     target = schema.source if old >= 0 else _with_fills_of_first(schema, frozenset(carried.values()))
-    return SourceSide(target, carried, source_types, old >= 0 and last >= 0, unlogged)
+    return SourceSide(target, carried, old >= 0 and last >= 0, unlogged)
 
 
 def _with_fills_of_first(schema: BatchSchema, kept: frozenset[str]) -> TableSchema:
@@ -96,7 +93,7 @@ def next_state(known: SchemaState, schema: BatchSchema, found: Plan) -> SchemaSt
     version = schema.version
     at = max(known.at, version.at)
     converted = {c.name for c in found.changes if isinstance(c, ChangeType)}
-    made = [c for c in found.changes if not isinstance(c, NarrowType)]
+    made = [c for c in found.changes if not isinstance(c, RequireValues)]
     made = [c for c in made if not (isinstance(c, MoveColumn) and c.name in converted)]
     lines = [str(c) for c in made] + [f"ignored: {c}" for c in found.ignored if known.at < version.at]
     if not lines:

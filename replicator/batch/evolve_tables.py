@@ -427,10 +427,6 @@ class _ChangelogSide:
         extra = [c for c in self.columns().columns if c.name in retired]
         return changelog_plan(lake, source, extra, self._keeper.options.schema_changes)
 
-    @property
-    def _keeps(self) -> bool:
-        return keeps_rows(self._keeper.options.schema_changes)
-
     def first_steps(self) -> Mapping[str, str]:
         """Return the steps of a new changelog: its first batch may have events of several versions."""
         schema, history = self._keeper.schema, self._keeper.schema.history
@@ -443,7 +439,8 @@ class _ChangelogSide:
         source = SourceSide(schema.source, carried)
         retired = [c for c in schema.decoded.columns if c.name in schema.resolved.retired]
         planned = changelog_plan(LakeSide(columns), source, retired)
-        new = new_steps(history, first.at, schema.version_index, columns, planned, keeps=self._keeps)
+        # There are no rows from before a statement that changes rows: a batch is split there.
+        new = new_steps(history, first.at, schema.version_index, columns, planned, keeps=True)
         return {STEPS_KEY: SchemaSteps(key).followed_by(new, schema.source.key).to_json()}
 
     def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
@@ -451,9 +448,9 @@ class _ChangelogSide:
         before = lake_side(present, known, schema).key or schema.source.key
         recorded = steps_before(known, before) if text is None else SchemaSteps.from_json(text)
         live = lake_side(present, known, schema).live
-        removed = self._keeper.rows_to_delete(known)
+        removed, keeps = self._keeper.rows_to_delete(known), keeps_rows(self._keeper.options.schema_changes)
         new = new_steps(
-            schema.history, known.at, schema.version_index, live, found, keeps=self._keeps, removed=removed
+            schema.history, known.at, schema.version_index, live, found, keeps=keeps, removed=removed
         )
         return {STEPS_KEY: recorded.followed_by(new, schema.source.key).to_json()}
 

@@ -1,11 +1,12 @@
-"""Apply schema changes to a lake table in one commit, even if rows must be converted, deleted or replaced.
+"""Apply schema changes to a lake table in one commit, even if rows must be deleted or replaced.
 
-Conversions write new columns on a branch, and deletes are made on it, while readers continue with the unchanged table.
-One commit then publishes the branch and replaces the old columns by the new ones.
+The rows are deleted or written on a branch, while readers continue with the unchanged table. One commit then publishes
+the branch and replaces columns that got another type by new ones.
 """
 
 from collections.abc import Mapping, Sequence
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -14,18 +15,18 @@ from replicator.errors import CommitConflict, UnknownValues
 from replicator.lake import sql
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.equality_rewrite import apply_equality_deletes
-from replicator.lake.schema_update import add_columns, alter, is_replaced
+from replicator.lake.schema_update import add_columns, alter
 from replicator.lake.write_strategies import BRANCH
 from replicator.model.identifiers import quoted
-from replicator.model.types import spark_sql_name
+from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.changes import (
     AddColumn,
     ChangeType,
     DeleteRows,
     DropColumn,
-    NarrowType,
     Recreate,
     RenameColumn,
+    RequireValues,
     RetireColumn,
     SchemaChange,
     WidenType,
@@ -45,34 +46,24 @@ def evolve(
     """Apply `changes`; see `alter` for the arguments.
 
     Raises:
-        UnknownValues: a value cannot be converted, or does not fit; nothing was changed.
+        UnknownValues: a column that must have values lacks some; nothing was changed.
         CommitConflict: the table was changed since it was loaded.
     """
     rows_stay = not table.is_empty and not any(isinstance(c, Recreate) for c in changes)
     if rows_stay:
-        _check_fit(lake, table, [c for c in changes if isinstance(c, NarrowType)])
-    changes = [c for c in changes if not isinstance(c, NarrowType)]
+        _check_values(lake, table, changes)
     _apply_deletes(lake, table, changes)
-    conversions = [c for c in changes if isinstance(c, ChangeType)]
     deletes = _needed_deletes(lake, table, changes) if rows_stay else []
-    if not (conversions or deletes) or not rows_stay:
+    if not deletes:
         alter(lake, table, changes, properties, key=key, fill=fill)
         return
-    if conversions:
-        _check(lake, table, conversions)
-    replaced = {c.was: TEMPORARY + c.was for c in conversions if is_replaced(c)}
-    add_columns(lake, table, {replaced[c.was]: c.new for c in conversions if c.was in replaced})
     lake.create_branch(table, BRANCH)
-    branch = f"{table.sql_name}.`branch_{BRANCH}`"
     for condition in deletes:
-        lake.spark.sql(sql.delete(branch, condition))
-    if conversions:
-        values = [(replaced.get(c.was, c.was), c.using.format(quoted(c.was))) for c in conversions]
-        lake.spark.sql(sql.convert(branch, values))
+        lake.spark.sql(sql.delete(f"{table.sql_name}.`branch_{BRANCH}`", condition))
     with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
         table.java.refresh()
     failpoints.reach("after-conversion")
-    alter(lake, table, changes, properties, key=key, fill=fill, replaced=replaced, branch=BRANCH)
+    alter(lake, table, changes, properties, key=key, fill=fill, branch=BRANCH)
 
 
 def evolve_and_replace(
@@ -94,7 +85,7 @@ def evolve_and_replace(
     """
     _apply_deletes(lake, table, changes)
     names = names_before(changes)
-    replaced = {c.was: TEMPORARY + c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    replaced = {c.was: TEMPORARY + c.was for c in changes if isinstance(c, ChangeType)}
     added = {c.column.name: f"{TEMPORARY}_{c.column.name}" for c in changes if isinstance(c, AddColumn)}
     types = {replaced[c.was]: c.new for c in changes if isinstance(c, ChangeType) and c.was in replaced}
     types |= {added[c.column.name]: c.column.type for c in changes if isinstance(c, AddColumn)}
@@ -104,9 +95,10 @@ def evolve_and_replace(
     # Column of the branch → column of `rows`.
     origin = {replaced.get(was, was): name for name in rows.columns for was in [names.get(name, name)]}
     origin |= {temporary: name for name, temporary in added.items()}
+    required = table.required_columns()
     written = rows.select(
         *(
-            (F.col(quoted(origin[name])) if name in origin else F.lit(None))
+            (F.col(quoted(origin[name])) if name in origin else _nothing(kind, required=name in required))
             .cast(spark_sql_name(kind))
             .alias(name)
             for name, kind in table.columns().items()
@@ -117,6 +109,12 @@ def evolve_and_replace(
         table.java.refresh()
     failpoints.reach("after-conversion")
     alter(lake, table, changes, properties, key=key, replaced=replaced, added=added, branch=BRANCH)
+
+
+def _nothing(kind: LakeType, *, required: bool) -> SparkColumn:
+    """Return a value for a column that the commit drops: null, unless the column is required, as a key is."""
+    value = "1970-01-01" if kind.name.startswith(("date", "timestamp")) else "0"
+    return F.lit(value if required else None)
 
 
 def names_before(changes: Sequence[SchemaChange]) -> dict[str, str]:
@@ -132,7 +130,7 @@ def _apply_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange]
     Raises:
         CommitConflict: the table was changed since it was loaded.
     """
-    if any(isinstance(c, DropColumn) or is_replaced(c) for c in changes):
+    if any(isinstance(c, DropColumn | ChangeType) for c in changes):
         planned = (table.marker(), table.schema_json())
         apply_equality_deletes(lake, table)
         if (table.marker(), table.schema_json()) != planned:
@@ -148,39 +146,18 @@ def _needed_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange
     return [condition for condition in conditions if not rows.where(condition).isEmpty()]
 
 
-def _check_fit(lake: Lake, table: LakeTable, narrowed: Sequence[NarrowType]) -> None:
-    """Check that all values in the lake fit the types of the source, unless the lake still lacks the source's values.
+def _check_values(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange]) -> None:
+    """Check that columns which cannot be NULL any more have values, unless the lake still lacks the source's.
 
     Raises:
-        UnknownValues: a value does not fit.
+        UnknownValues: a column lacks a value.
     """
     lacking = {*table.pending_fills(), *table.unfilled()}
-    checks = [c for c in narrowed if c.was not in lacking]
-    if not checks:
-        return
-    conditions = [c.unfit.format(quoted(c.was)) for c in checks]
-    (found,) = lake.spark.sql(sql.count_rows(table.sql_name, conditions)).collect()
-    for change, count in zip(checks, found, strict=True):
-        if count:
+    required = [c for c in changes if isinstance(c, RequireValues) and c.was not in lacking]
+    rows = lake.spark.read.table(table.sql_name)
+    for change in required:
+        if not rows.where(f"{quoted(change.was)} IS NULL").isEmpty():
             raise UnknownValues(
-                f"type of column {change.was} changed from {change.declared}, and {count} of its values in the lake "
-                "do not fit: the source has changed them",
-                "read the table again: replicator heal DATABASE.TABLE",
-            )
-
-
-def _check(lake: Lake, table: LakeTable, conversions: Sequence[ChangeType]) -> None:
-    """Check that all values in the lake can be converted.
-
-    Raises:
-        UnknownValues: a value cannot be converted.
-    """
-    pairs = [(quoted(c.was), c.using.format(quoted(c.was))) for c in conversions]
-    (lost,) = lake.spark.sql(sql.lost_values(table.sql_name, pairs)).collect()
-    for change, count in zip(conversions, lost, strict=True):
-        if count:
-            raise UnknownValues(
-                f"type of column {change.was} changed from {change.declared}, and {count} of its values in the lake "
-                f"cannot be converted to {change.new} as the source did",
+                f"column {change.name} is NOT NULL now, and NULLs in the lake are other values in the source",
                 "read the table again: replicator heal DATABASE.TABLE",
             )

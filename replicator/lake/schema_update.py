@@ -172,11 +172,6 @@ def add_change_fields(lake: Lake, table: LakeTable) -> None:
         table.java.refresh()
 
 
-def is_replaced(change: SchemaChange) -> bool:
-    """Return whether a new field replaces the column, because Iceberg cannot promote the one type to the other."""
-    return isinstance(change, ChangeType) and change.old != change.new
-
-
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """What a change of a schema needs to know of the columns.
@@ -212,7 +207,7 @@ def _change_schema(
     if not changes:
         return
     new_key = any(isinstance(c, ChangeKey) for c in changes) or (
-        bool(key) and any(isinstance(c, DropColumn | RetireColumn) or is_replaced(c) for c in changes)
+        bool(key) and any(isinstance(c, DropColumn | RetireColumn | ChangeType) for c in changes)
     )
     if new_key:
         # Iceberg refuses to drop an identifier field.
@@ -221,7 +216,7 @@ def _change_schema(
             identifiers.add(name)
         transaction.updateSchema().setIdentifierFields(identifiers).commit()
     update = transaction.updateSchema().allowIncompatibleChanges()
-    others = {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    others = {c.was for c in changes if isinstance(c, ChangeType)}
     for change in changes:
         if not (isinstance(change, RenameColumn) and change.name in others):
             _give_names(update, change, columns)
@@ -237,7 +232,7 @@ def _change_schema(
 def _released(changes: Sequence[SchemaChange]) -> set[str]:
     """Return the columns, by their names before `changes`, that cannot be identifier fields afterwards."""
     names = {c.name for c in changes if isinstance(c, DropColumn | RetireColumn)}
-    names |= {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    names |= {c.was for c in changes if isinstance(c, ChangeType)}
     before = {c.new: c.name for c in changes if isinstance(c, RenameColumn)}
     return names | {
         before.get(n, n) for c in changes if isinstance(c, ChangeKey) for n in {*c.old} - {*c.new}
@@ -256,7 +251,7 @@ def _give_names(update: Any, change: SchemaChange, columns: _Columns) -> None:
                 update.renameColumn(name, kept)
         case RenameColumn(name=name, new=new):
             update.renameColumn(name, new)
-        case ChangeType(name=name, was=was) if is_replaced(change):
+        case ChangeType(name=name, was=was):
             update.deleteColumn(was)
             if was in columns.replaced:
                 update.renameColumn(columns.replaced[was], name)
@@ -270,7 +265,7 @@ def _give_types(lake: Lake, update: Any, change: SchemaChange, columns: _Columns
             if column.name not in columns.added:
                 update.addColumn(None, column.name, lake.classes.type_of(column.type))
             _move(update, column.name, after)
-        case ChangeType(name=name, was=was, new=new) if is_replaced(change):
+        case ChangeType(name=name, was=was, new=new):
             comment = columns.comment(was)
             if was not in columns.replaced:
                 update.addColumn(None, name, lake.classes.type_of(new), comment)
@@ -320,7 +315,7 @@ def _refuse_needed_columns(table: LakeTable, changes: Sequence[SchemaChange]) ->
         UnsupportedChange: such a column would be dropped or replaced.
     """
     gone = {c.name for c in changes if isinstance(c, DropColumn)}
-    gone |= {c.was for c in changes if isinstance(c, ChangeType) and is_replaced(c)}
+    gone |= {c.was for c in changes if isinstance(c, ChangeType)}
     if not gone or not (table.is_partitioned or table.is_sorted):
         return
     names = {f["id"]: f["name"] for f in json.loads(table.schema_json())["fields"]}

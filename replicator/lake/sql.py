@@ -33,27 +33,6 @@ def fill(target: str, columns: Sequence[tuple[str, str]]) -> str:
     return f"UPDATE {target} SET {assignments}"
 
 
-def convert(target: str, values: Sequence[tuple[str, str]]) -> str:
-    """Build an UPDATE of every row that sets columns (name) to expressions over the row."""
-    assignments = ", ".join(f"{quoted(name)} = {expression}" for name, expression in values)
-    return f"UPDATE {target} SET {assignments}"
-
-
 def delete(target: str, condition: str) -> str:
     """Build a DELETE of the rows of `target` (already quoted) for which a condition is true."""
     return f"DELETE FROM {target} WHERE {condition}"
-
-
-def count_rows(source: str, conditions: Sequence[str]) -> str:
-    """Build a query that counts the rows of `source` (already quoted) for which each condition is true."""
-    return f"SELECT {', '.join(map(_number_of, conditions))} FROM {source}"
-
-
-def lost_values(source: str, values: Sequence[tuple[str, str]]) -> str:
-    """Build a query that counts, for each (quoted column, expression), the rows where only the expression is null."""
-    return count_rows(source, [f"{old} IS NOT NULL AND ({new}) IS NULL" for old, new in values])
-
-
-def _number_of(condition: str) -> str:
-    """Return the expression for the number of rows; a count of conditions would be pushed to Iceberg, which fails."""
-    return f"COALESCE(SUM(IF({condition}, 1, 0)), 0)"

@@ -15,6 +15,7 @@ from replicator.lake.schema_evolution import names_before
 from replicator.model.identifiers import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.changes import AddColumn, ChangeType, DropColumn, SchemaChange
+from replicator.schema.conversions import cast
 from replicator.schema.own_columns import is_temporary
 
 _COUNT: Final = "replicator_count"
@@ -146,7 +147,11 @@ def compare(
     """Return how to compare a mirror, whose schema is to get `changes`, with a staging table, which has `schema`."""
     names, columns = names_before(changes), source.columns()
     added = {c.column.name for c in changes if isinstance(c, AddColumn)}
-    converted = {c.name: c.using.format(quoted(c.was)) for c in changes if isinstance(c, ChangeType)}
+    converted = {
+        c.name: (cast(c.old, c.new) or "NULL").format(quoted(c.was))
+        for c in changes
+        if isinstance(c, ChangeType)
+    }
     present = [name for name in mirror.columns() if not is_temporary(name)]
     gone = {c.name for c in changes if isinstance(c, DropColumn)} | set(names.values())
     final = [n for n in present if n not in gone] + list(names) + sorted(added)

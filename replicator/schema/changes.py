@@ -11,7 +11,7 @@ from replicator.model.types import LakeType
 from replicator.schema.row_conditions import RowCondition
 
 ChangeKind = Literal["add", "drop", "rename", "type", "order", "key", "recreate", "unlogged"]
-"""Kinds of changes that a policy can name. `type` changes rewrite existing rows; a widening does not."""
+"""Kinds of changes that a policy can name. `type` changes replace a column; a widening does not."""
 
 Policy = Literal["evolve", "ignore", "fail"]
 UnloggedPolicy = Literal["reread", "follow", "keep", "pause"]
@@ -83,14 +83,12 @@ class WidenType:
 
 @dataclass(frozen=True, slots=True)
 class ChangeType:
-    """Convert a column to another type, or to other values of its type.
+    """Replace a column by one of another type, with the source's values.
 
     Attributes:
         name: its name after all renames.
         was: its name before them.
         old, new: its lake types.
-        using: Spark SQL that computes the new value; ``{0}`` is the old one.
-        declared: the type change in the source's terms, for messages.
     """
 
     kind: ClassVar[ChangeKind] = "type"
@@ -98,30 +96,25 @@ class ChangeType:
     was: str
     old: LakeType
     new: LakeType
-    using: str
-    declared: str
 
     def __str__(self) -> str:
-        return f"change type of column {self.name} from {self.declared}"
+        return f"change type of column {self.name} from {self.old} to {self.new}"
 
 
 @dataclass(frozen=True, slots=True)
-class NarrowType:
-    """Check that all values of a column fit a narrower type of the source; otherwise the source has changed them.
+class RequireValues:
+    """Check that a column has no NULLs, which it cannot have any more; otherwise the source has changed them.
 
     Attributes:
-        name, was, declared: see `ChangeType`.
-        unfit: Spark SQL that is true for values which do not fit; ``{0}`` is the value.
+        name, was: see `ChangeType`.
     """
 
     kind: ClassVar[ChangeKind] = "type"
     name: str
     was: str
-    unfit: str
-    declared: str
 
     def __str__(self) -> str:
-        return f"narrow type of column {self.name} from {self.declared}"
+        return f"require values of column {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +196,7 @@ SchemaChange = (
     | RenameColumn
     | WidenType
     | ChangeType
-    | NarrowType
+    | RequireValues
     | MoveColumn
     | ChangeKey
     | Recreate

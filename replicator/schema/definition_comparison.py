@@ -12,13 +12,12 @@ from typing import Final
 
 from replicator.model.table import Column
 from replicator.schema.history import SchemaVersion
-from replicator.schema.mysql_types import CHARS, DECIMALS, GEOMETRIES, TEXTS
+from replicator.schema.mysql_types import GEOMETRIES, TEXTS
 from replicator.schema.native_types import NativeType
 
 _LONGEST_SHOWN: Final = 200
 _UTF8: Final = frozenset({"UTF8", "UTF8MB3", "UTF8MB4"})
 """Character sets in which the same bytes are the same text."""
-_DEFAULT_DIGITS: Final = {"BIT": 1, "BINARY": 1}
 _LAST_SHOWN: Final = "\uffff"
 _MOST_MILLIS: Final = 3
 """Fraction digits of a DATETIME up to which the connector writes milliseconds."""
@@ -88,37 +87,29 @@ def _shown(text: str) -> str:
 
 def _form(native: NativeType, column: Column) -> str:
     """Return what determines how the values of a column are read from the binlog."""
-    digits = native.digits or _DEFAULT_DIGITS.get(native.base, 0)
     match native.base:
         case base if base in TEXTS:
-            return _text_form(base, digits, native.charset)
+            # A connector that knows no character set reads UTF-8.
+            is_utf8 = native.charset is None or native.charset in _UTF8
+            return f"text in {'utf8mb4' if is_utf8 else str(native.charset).lower()}"
         case "ENUM" | "SET" as base:
             return f"{base} ({', '.join(repr(_shown(label)) for label in native.labels)})"
-        case base if base in DECIMALS:
-            form = f"DECIMAL({digits or 10}, {native.scale or 0})"
-        case "SERIAL":
-            form = "BIGINT UNSIGNED"
+        case "DECIMAL":
+            form = f"DECIMAL({native.digits}, {native.scale or 0})"
         case base if native.family == "integer":
             form = f"{base} UNSIGNED" if native.unsigned else base
         case _ if native.family == "float":
             # FLOAT(7, 4) is a FLOAT that arrives as a double.
             form = str(column.type).upper()
         case "BINARY" | "BIT" as base:
-            form = f"{base}({digits})"
+            form = f"{base}({native.digits})"
         case _ if native.family == "bytes":
             form = "VARBINARY"
-        case "DATETIME" if digits > _MOST_MILLIS:
+        case "DATETIME" if native.digits > _MOST_MILLIS:
             form = "DATETIME with microseconds"
         case base:
             form = "GEOMETRY" if base in GEOMETRIES else base
     return form
-
-
-def _text_form(base: str, digits: int, charset: str | None) -> str:
-    if charset == "BINARY":
-        return f"BINARY({digits or 1})" if base in CHARS else "VARBINARY"
-    # A connector that knows no character set reads UTF-8.
-    return "text in utf8mb4" if charset is None or charset in _UTF8 else f"text in {charset.lower()}"
 
 
 def _key_difference(source: SourceDefinition, known: SchemaVersion) -> str | None:

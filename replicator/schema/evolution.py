@@ -1,7 +1,7 @@
 """Plan the changes that turn a lake table's schema into the one that a schema version needs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from replicator.errors import UnknownValues, UnloggedChange, UnsupportedChange
@@ -16,17 +16,16 @@ from replicator.schema.changes import (
     DropColumn,
     KeepRows,
     MoveColumn,
-    NarrowType,
     Policy,
     Recreate,
     RenameColumn,
+    RequireValues,
     RetireColumn,
     SchemaChange,
     UnloggedPolicy,
     WidenType,
 )
-from replicator.schema.conversions import needs_rewrite, rewriting, unfit_values
-from replicator.schema.native_types import shown
+from replicator.schema.conversions import fits_in_place
 
 Policies = Mapping[ChangeKind, Policy | UnloggedPolicy]
 
@@ -44,7 +43,6 @@ class LakeSide:
         columns: name → type, in order; primitive ones only.
         retired: columns that the source dropped.
         key: the key of the schema version that the table has.
-        source_types: column → source type in that version, if known.
         users: columns that others added, which are not among `columns`.
         nullable: columns that may be NULL in that version, if known.
     """
@@ -52,7 +50,6 @@ class LakeSide:
     columns: Mapping[str, LakeType]
     retired: frozenset[str] = frozenset()
     key: tuple[str, ...] = ()
-    source_types: Mapping[str, str] = field(default_factory=dict)
     users: frozenset[str] = frozenset()
     nullable: frozenset[str] = frozenset()
 
@@ -69,14 +66,12 @@ class SourceSide:
     Attributes:
         schema: its columns, in order, with their types in the lake.
         carried: lake column → its name in `schema`, of columns that continue to exist.
-        source_types: column → source type, if known.
         recreated: whether the table was dropped and recreated.
         unlogged: the statements since then that changed rows without events; `DeleteRows` for those that are followed.
     """
 
     schema: TableSchema
     carried: Mapping[str, str]
-    source_types: Mapping[str, str] = field(default_factory=dict)
     recreated: bool = False
     unlogged: tuple[KeepRows | DeleteRows, ...] = ()
 
@@ -89,7 +84,7 @@ class Plan:
         changes: the changes to apply, in this order.
         ignored: changes that are not applied because of the configured policies.
         retired: the retired columns after the changes.
-        converted: of a changelog, the changes of type that it keeps old columns for; its rows stay as they are.
+        converted: of a changelog, the changes of type that it keeps old columns for.
     """
 
     changes: tuple[SchemaChange, ...]
@@ -104,7 +99,7 @@ def plan(
     """Plan the evolution of a mirror.
 
     Planning again after the changes were applied yields no changes. If `rows_known`, all rows are replaced by those of
-    the source: a value whose conversion is not known becomes null.
+    the source.
 
     Raises:
         UnknownValues: existing rows got values that no log contains, and not `rows_known`.
@@ -121,8 +116,8 @@ def changelog_plan(
 ) -> Plan:
     """Plan the evolution of a changelog, including the columns `extra` of older events.
 
-    A changelog is never rewritten: a column that the source drops is kept, and one whose values would need a conversion
-    is kept under another name beside a new column.
+    A changelog is never rewritten: a column that the source drops is kept, and one that gets another type is kept under
+    another name beside a new column.
 
     Raises:
         UnsupportedChange: a change cannot be applied, or its policy is "fail".
@@ -196,11 +191,12 @@ class _Planner:
         self.retired = list(dict.fromkeys(n for n in lake.columns if n in lake.retired))
 
     def plan(self) -> Plan:
-        kept = self._kept()
         types = self._types()
+        kept = self._kept()
+        self._refuse_conversions(types)
         names = self._names({c.name for c in types if isinstance(c, RetireColumn)})
         adds = self._adds()
-        fresh = {c.name for c in types if _is_new_field(c) and isinstance(c, ChangeType)}
+        fresh = {c.name for c in types if isinstance(c, ChangeType)}
         moves = [] if self.additive else self._moves(adds, fresh)
         changes = self._wanted([Recreate()]) if self.source.recreated and not self.additive else []
         changes += kept
@@ -297,61 +293,43 @@ class _Planner:
             was = self.origin.get(column.name)
             if was is None:
                 continue
-            found += self._narrowed(was, column)
-            change = self._type_change(was, column)
-            if change is None:
+            if was in self.lake.nullable and not column.nullable and not self._rows_matter_not:
+                found.append(RequireValues(column.name, was))
+            old = self.lake.columns[was]
+            if fits_in_place(old, column.type):
+                found += [] if old.holds(column.type) else [WidenType(column.name, old, column.type)]
                 continue
-            if isinstance(change, ChangeType) and self.additive:
-                self._wanted([change])
+            change = ChangeType(column.name, was, old, column.type)
+            wanted = self._wanted([change])
+            if self.additive:
                 self.converted.append(change)
-                if change.old != change.new:
-                    found.append(RetireColumn(was, was))
-                    del self.origin[column.name], self.carried[was]
-                continue
-            found += self._wanted([change])
+                found.append(RetireColumn(was, was))
+                del self.origin[column.name], self.carried[was]
+            else:
+                found += wanted
         return found
 
-    def _type_change(self, was: str, column: Column) -> SchemaChange | None:
-        old, native = self.lake.columns[was], self.lake.source_types.get(was)
-        now = self.source.source_types.get(column.name)
-        if self.source.recreated and not self.additive:
-            # No row is left whose value needs a conversion.
-            declared = f"{old} to {column.type}"
-            return (
-                None
-                if old == column.type
-                else ChangeType(column.name, was, old, column.type, "NULL", declared)
-            )
-        if not needs_rewrite(old, column.type, native, now):
-            return WidenType(column.name, old, column.type) if not old.holds(column.type) else None
-        declared = f"{shown(native, now) or old} to {shown(now, native) or column.type}"
-        using = rewriting(old, column.type, native, now)
-        if self.additive or self.rows_known:
-            return ChangeType(column.name, was, old, column.type, using or "NULL", declared)
-        if using is None:
-            raise UnknownValues(
-                f"column {was} is {old} in the lake and now {column.type} in the source ({declared}): the result of "
-                "the source's conversion of existing values is not known exactly",
-                _READ_AGAIN,
-            )
-        return ChangeType(column.name, was, old, column.type, using, declared)
+    @property
+    def _rows_matter_not(self) -> bool:
+        """Whether existing rows stay as they are, are replaced, or are deleted."""
+        return self.additive or self.rows_known or self.source.recreated
 
-    def _narrowed(self, was: str, column: Column) -> list[SchemaChange]:
-        """Return the checks of a column that cannot have all values of the type that it had."""
-        if self.additive or self.rows_known or self.source.recreated:
-            return []
-        native, now = self.lake.source_types.get(was), self.source.source_types.get(column.name)
-        nulls_end = was in self.lake.nullable and not column.nullable
-        declared = f"{shown(native, now)} to {shown(now, native)}{' NOT NULL' if nulls_end else ''}"
-        unfit = unfit_values(native, now, nulls_end=nulls_end)
-        return [NarrowType(column.name, was, condition, declared) for condition in unfit]
+    def _refuse_conversions(self, types: Sequence[SchemaChange]) -> None:
+        """Raise UnknownValues if existing rows got values of another type, which no event has."""
+        for change in types:
+            if isinstance(change, ChangeType) and not self._rows_matter_not:
+                raise UnknownValues(
+                    f"column {change.was} is {change.old} in the lake and now {change.new} in the source: no event has "
+                    "the new values of existing rows",
+                    _READ_AGAIN,
+                )
 
     def _adds(self) -> list[SchemaChange]:
         found: list[SchemaChange] = []
         previous: str | None = None
         for column in self.source.schema.columns:
             if column.name not in self.origin:
-                if column.fill_unknown and not (self.additive or self.rows_known):
+                if column.fill_unknown and not self._rows_matter_not:
                     self._refuse_unfilled(column.name)
                 found += self._wanted([AddColumn(column, previous)])
                 if not (found and found[-1] == AddColumn(column, previous)):
@@ -361,7 +339,7 @@ class _Planner:
 
     def _refuse_unfilled(self, name: str) -> None:
         """Raise UnknownValues if the table must pause for a column whose values in existing rows no event has."""
-        if self.policies.get("unlogged") == "pause" and not self.source.recreated:
+        if self.policies.get("unlogged") == "pause":
             raise UnknownValues(
                 f"no event has the values that existing rows got in the new column {name}",
                 _READ_AGAIN,
@@ -419,11 +397,6 @@ def follows_rows(policies: Policies) -> bool:
 def _placed(change: SchemaChange) -> str:
     """Return the column that a change adds or moves."""
     return change.column.name if isinstance(change, AddColumn) else getattr(change, "name", "")
-
-
-def _is_new_field(change: SchemaChange) -> bool:
-    """Return whether a change replaces a column by one of another type."""
-    return isinstance(change, ChangeType) and change.old != change.new
 
 
 def _word(lake_type: LakeType) -> str:

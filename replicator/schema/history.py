@@ -12,9 +12,8 @@ from typing import Final
 from replicator.model.position import SourcePosition
 from replicator.model.snapshot import SnapshotRead
 from replicator.model.table import Column, TableId, TableSchema
-from replicator.model.types import LakeType
 from replicator.schema.binlog_order import Boundary, SnapshotPlace, VersionStart, binlog_key, snapshot_of
-from replicator.schema.conversions import changes_expressions, needs_rewrite, unfit_values
+from replicator.schema.conversions import changes_expressions, fits_in_place, keeps_values
 from replicator.schema.partition_layout import PartitionChange, PartitionLayout
 from replicator.schema.row_conditions import PartitionCondition
 from replicator.schema.table_keys import KeyChange, TableKeys
@@ -384,18 +383,11 @@ class SchemaHistory:
         called = [*self._last_names(since, index)]
         if len(set(called)) < len(called):
             return True
-        return _loses_values(old, version) or self._hides_loss(index, since)
-
-    def _hides_loss(self, index: int, since: int) -> bool:
-        """Return whether version `index` could give a column the type back with which it lost values since `since`.
-
-        An evolution compares only the first and the last version. Each version that loses values is a barrier, so only
-        the first one after `since` can be such a version.
-        """
-        if index - since < 2:
-            return False
-        since_then = self.versions[since : since + 2]
-        return _is_retyped(self.versions[index - 1], self.versions[index]) and _loses_values(*since_then)
+        # A version in which a column cannot be NULL any more is checked alone: the next one may let it be NULL again.
+        return bool(changed_columns(old, version)) or any(
+            i > max(since, 0) and _needs_values(self.versions[i - 1], self.versions[i])
+            for i in (index - 1, index)
+        )
 
 
 def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | None]:
@@ -403,9 +395,19 @@ def carried_key(key: Sequence[str], carried: Mapping[str, str]) -> set[str | Non
     return {carried.get(name) for name in key}
 
 
-def has_conversion(old: SchemaVersion, new: SchemaVersion) -> bool:
-    """Return whether the source converted the values of any column; see `_converted`."""
-    return any(_converted(old, was, new, now) for was, now in new.carried.items() if was in old.schema.names)
+def changed_columns(old: SchemaVersion, new: SchemaVersion) -> list[tuple[str, str]]:
+    """Return (name, new name) of the columns whose values in existing rows may be other ones because of new types."""
+    before, after = ({c.name: c.type for c in v.schema.columns} for v in (old, new))
+    return [
+        (was, now)
+        for was, now in new.carried.items()
+        if was in before
+        and now in after
+        and not (
+            fits_in_place(before[was], after[now])
+            and keeps_values(old.source_types.get(was), new.source_types.get(now))
+        )
+    ]
 
 
 def may_recompute(old: SchemaVersion, new: SchemaVersion) -> bool:
@@ -417,37 +419,7 @@ def may_recompute(old: SchemaVersion, new: SchemaVersion) -> bool:
     )
 
 
-def _loses_values(old: SchemaVersion, new: SchemaVersion) -> bool:
-    """Return whether the source may have changed existing values of a column."""
-    return has_conversion(old, new) or _is_narrowed(old, new)
-
-
-def _is_retyped(old: SchemaVersion, new: SchemaVersion) -> bool:
-    """Return whether the type of any column, or whether it may be NULL, is another one."""
-    before, after = _declared(old), _declared(new)
-    return any(before.get(was) != after.get(now) for was, now in new.carried.items())
-
-
-def _declared(version: SchemaVersion) -> dict[str, tuple[LakeType, bool, str | None]]:
-    return {c.name: (c.type, c.nullable, version.source_types.get(c.name)) for c in version.schema.columns}
-
-
-def _is_narrowed(old: SchemaVersion, new: SchemaVersion) -> bool:
-    """Return whether any column cannot have all values that it could have before."""
+def _needs_values(old: SchemaVersion, new: SchemaVersion) -> bool:
+    """Return whether any column cannot be NULL any more."""
     nullable, now_nullable = ({c.name for c in v.schema.columns if c.nullable} for v in (old, new))
-    return any(
-        unfit_values(
-            old.source_types.get(was),
-            new.source_types.get(now),
-            nulls_end=was in nullable and now not in now_nullable,
-        )
-        for was, now in new.carried.items()
-    )
-
-
-def _converted(old: SchemaVersion, was: str, new: SchemaVersion, now: str) -> bool:
-    """Return whether the source converted a column's values so that existing rows of the lake must be rewritten."""
-    before, after = old.schema.column(was), new.schema.column(now)
-    if before is None or after is None:
-        return False
-    return needs_rewrite(before.type, after.type, old.source_types.get(was), new.source_types.get(now))
+    return any(was in nullable and now not in now_nullable for was, now in new.carried.items())

@@ -16,9 +16,10 @@ from replicator.schema.history import (
     TableDefinition,
     TableRemoval,
     carried_key,
-    has_conversion,
+    changed_columns,
     may_recompute,
 )
+from replicator.schema.native_types import shown
 from replicator.schema.row_conditions import PartitionCondition, partition_condition
 from replicator.schema.table_copies import is_copy_of
 from replicator.schema.table_keys import TableKeys
@@ -83,7 +84,8 @@ class HistoryBuilder:
             read_before=frozenset(self._reads),
         )
         if not self._has_own_version:
-            self._versions.append(replace(version, replaced=None, renamed_from=definition.other_name))
+            version = replace(version, replaced=None, renamed_from=definition.other_name)
+            self._versions.append(version if last is None else _with_other_values(definition, version, last))
         elif self._removal is not None and definition.other_name is None:
             self._recreated(definition, version, self._removal)
         else:
@@ -163,22 +165,22 @@ class HistoryBuilder:
         After a DROP and CREATE of a snapshot, which the source has not executed, the rows are still there. Not all of
         them are marked as such, but a server cannot execute both at one position.
         """
-        last = self._versions[-1].schema
+        last = self._versions[-1]
         is_read = d.snapshot or (removal.renamed_to is None and removal.at == d.at)
-        carried = {n: n for n in version.schema.names if n in last.names}
-        self._versions.append(
-            replace(
-                version,
-                carried=carried,
-                unexplained=frozenset(last.names) - carried.keys() if is_read else frozenset(),
-                recreated=not is_read,
-                renamed_to=removal.renamed_to,
-            )
+        carried = {n: n for n in version.schema.names if n in last.schema.names}
+        version = replace(
+            version,
+            carried=carried,
+            unexplained=frozenset(last.schema.names) - carried.keys() if is_read else frozenset(),
+            recreated=not is_read,
+            renamed_to=removal.renamed_to,
         )
+        self._versions.append(_with_other_values(d, version, last) if is_read else version)
 
     def _altered(self, d: TableDefinition, version: SchemaVersion) -> None:
         """Append a version, unless the definition is the same, and neither another table's nor a change of rows."""
         last = self._versions[-1]
+        version = _with_other_values(d, version, last)
         computed = version.generated.intersection(version.carried.values())
         if version.unlogged is None and computed and _recomputes(d, last, version):
             # The source computes their values again while it copies the rows.
@@ -214,13 +216,24 @@ def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersio
     return replace(version, unlogged=f"RENAME TABLE {quoted(other.name)} TO {quoted(d.table.name)}")
 
 
+def _with_other_values(d: TableDefinition, version: SchemaVersion, last: SchemaVersion) -> SchemaVersion:
+    """Return the version, with its statement if existing rows may have other values because of new types."""
+    changed = changed_columns(last, version)
+    if not changed or version.unlogged is not None:
+        return version
+    name, now = changed[0]
+    old, new = last.source_types.get(name), version.source_types.get(now)
+    types = (
+        "another type" if old is None or new is None else f"{shown(old, new)} changed to {shown(new, old)}"
+    )
+    return replace(version, unlogged=f"ALTER TABLE {d.table.name} …, with {types} in {now},")
+
+
 def _recomputes(d: TableDefinition, last: SchemaVersion, version: SchemaVersion) -> bool:
     """Return whether the statement of a definition may change the values of generated columns.
 
     A snapshot's statements were not executed.
     """
-    if has_conversion(last, version):
-        return True
     return not d.snapshot and (d.recollated or may_recompute(last, version))
 
 

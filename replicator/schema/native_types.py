@@ -1,8 +1,7 @@
-"""MySQL types as text, such as ``DECIMAL(12, 2)``, and which values they can hold.
+"""MySQL types as text, such as ``DECIMAL(12, 2)``, and whether another type keeps their values.
 
-Without strict `sql_mode`, `ALTER TABLE` changes values that the new type cannot hold. In strict mode, MySQL refuses the
-statement, but it cuts off trailing spaces, and writes labels of ENUM and SET as the new type spells them. So a value
-that does not fit shows that the source has another one.
+ALTER TABLE may convert, round, pad, strip or clip values, and without strict `sql_mode` also values that the new type
+cannot hold. No event has the results. So a type keeps values only if it holds all values of the other one, unchanged.
 
 Rules: MySQL's reference manual, "Out-of-Range and Overflow Handling", "The CHAR and VARCHAR Types", "The ENUM Type",
 "The SET Type", "Data Type Storage Requirements", "Supported Character Sets and Collations".
@@ -14,8 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from replicator.model.types import MAX_DECIMAL_PRECISION
-from replicator.schema.mysql_types import CHARS, DECIMALS, GEOMETRIES, TEXTS, VARCHARS
+from replicator.schema.mysql_types import CHARS, DECIMALS, TEXTS, VARCHARS
 
 BYTES: Final = frozenset({"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
 _NATIVE: Final = re.compile(
@@ -25,6 +23,7 @@ _ATTRIBUTES: Final = re.compile(r" (?:SIGNED|ZEROFILL|BINARY)\b")
 _WITH_LABELS: Final = re.compile(r"(ENUM|SET)\(('.*')\)", re.DOTALL | re.IGNORECASE)
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 _SYNONYMS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(DECIMALS, "DECIMAL"),
     **dict.fromkeys(("INTEGER", "INT4"), "INT"),
     **dict.fromkeys(("BOOL", "BOOLEAN", "INT1"), "TINYINT"),
     "INT2": "SMALLINT",
@@ -36,9 +35,12 @@ _SYNONYMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(VARCHARS, "VARCHAR"),
     **dict.fromkeys(("LONG", "LONG VARCHAR"), "MEDIUMTEXT"),
     "CHAR BYTE": "BINARY",
+    "GEOMCOLLECTION": "GEOMETRYCOLLECTION",
     "LONG VARBINARY": "MEDIUMBLOB",
 }
 """MySQL's other name of a type → its name; definitions have the name that the statement has."""
+_SIZES: Final = {"DECIMAL": 10, "CHAR": 1, "BINARY": 1, "BIT": 1}
+"""The sizes of types without a size."""
 _INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
 _FLOATS: Final = frozenset({"FLOAT", "DOUBLE", "REAL"})
 _INTEGER_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
@@ -48,9 +50,6 @@ _FOUR_BYTES: Final = frozenset({"UTF8MB4", "UTF16", "UTF16LE", "UTF32", "GB18030
 """Character sets with all characters of Unicode."""
 _THREE_BYTES: Final = frozenset({"UTF8", "UTF8MB3", "UCS2"})
 """Those with all characters that UTF-8 writes with up to three bytes."""
-_FOUR_BYTE_CHARACTER: Final = r"[\x{10000}-\x{10ffff}]"
-_MEMBER: Final = "`_replicator_member`"
-"""A variable in SQL; a column of the same name would be hidden by it."""
 _LONGEST_SHOWN: Final = 100
 
 
@@ -86,108 +85,80 @@ class NativeType:
         scale = None if match[3] is None else int(match[3])
         unsigned = zerofill or "UNSIGNED" in match[4]
         base = _ATTRIBUTES.sub("", match[1].strip())
-        return cls(_SYNONYMS.get(base, base), int(match[2] or 0), scale, zerofill, unsigned, charset=match[5])
+        base, charset = _SYNONYMS.get(base, base), match[5]
+        if base == "SERIAL":
+            return cls("BIGINT", unsigned=True)
+        if charset == "BINARY":
+            base, charset = base.replace("CHAR", "BINARY").replace("TEXT", "BLOB"), None
+        digits = 0 if base == "YEAR" else int(match[2] or _SIZES.get(base, 0))
+        return cls(base, digits, scale, zerofill, unsigned, charset=charset)
 
     @property
     def family(self) -> str:
-        """The family of the type: types of one family with the same lake type have the same values in the lake."""
-        families = (
-            *(("integer", _INTEGERS), ("decimal", DECIMALS), ("float", _FLOATS)),
-            *(("bytes", BYTES), ("geometry", GEOMETRIES)),
-        )
+        """The family of the type: types of one family have the same kind of values."""
+        families = (("integer", _INTEGERS), ("float", _FLOATS), ("bytes", BYTES), ("text", TEXTS))
         for name, bases in families:
             if self.base in bases:
                 return name
-        # In the lake, labels and JSON documents are text.
-        return "text" if self.base in TEXTS or self.base in ("ENUM", "SET", "JSON") else self.base
+        return self.base
 
     @property
-    def range(self) -> tuple[Decimal, Decimal] | None:
-        """The least and the greatest number; None for other types, and for decimals that are text in the lake."""
+    def range(self) -> tuple[Decimal, Decimal]:
+        """The least and the greatest number of an integer or decimal."""
         if self.base in _INTEGERS:
             bits = _INTEGER_BITS[self.base]
             least, most = (0, 2**bits - 1) if self.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
             return Decimal(least), Decimal(most)
-        if self.base in DECIMALS and 0 < self.digits <= MAX_DECIMAL_PRECISION:
-            # Arithmetic would round to the digits of the context.
-            number = Decimal((0, (9,) * self.digits, -(self.scale or 0)))
-            return Decimal(0) if self.unsigned else number.copy_negate(), number
-        return None
+        # Arithmetic would round to the digits of the context.
+        number = Decimal((0, (9,) * self.digits, -(self.scale or 0)))
+        return Decimal(0) if self.unsigned else number.copy_negate(), number
 
-    @property
-    def is_cast_exactly(self) -> bool:
-        """Whether the lake's type has the same range, so that a cast fails if a value does not fit."""
-        return not self.unsigned and (self.base in ("INT", "BIGINT") or self.family == "decimal")
+    def keeps(self, before: "NativeType") -> bool:
+        """Return whether all values of a column of the type `before` stay as they are if it gets this type."""
+        if self == before:
+            return True
+        if self.family != before.family and not (before.labels and self.family == "text"):
+            return False
+        match self.family:
+            case "integer":
+                kept = self._has_range_of(before)
+            case "DECIMAL":
+                kept = (self.scale or 0) == (before.scale or 0) and self._has_range_of(before)
+            case "float":
+                kept = self.scale is before.scale is None and (before.unsigned or not self.unsigned)
+            case "text":
+                # CHAR strips trailing spaces.
+                is_stripped = self.base == "CHAR" != before.base
+                kept = not is_stripped and self._is_as_long_as(before) and self._has_characters_of(before)
+            case "bytes":
+                kept = self.base != "BINARY" and self._is_as_long_as(before)
+            case "ENUM" | "SET":
+                # A value of a SET has its labels in the order of the definition.
+                common = tuple(label for label in self.labels if label in before.labels)
+                order = tuple if self.base == "SET" else frozenset
+                kept = bool(common) and order(common) == order(before.labels)
+            case _:
+                kept = self.base == before.base != "BIT" and self.digits >= before.digits
+        return kept
 
-    def unfit(self, before: "NativeType") -> list[str]:
-        """Return Spark SQL that is true for values ``{0}`` of the type `before` that do not fit; empty if all do."""
-        found = [
-            self._unfit_range(before),
-            self._unfit_length(before),
-            self._unfit_labels(before),
-            self._unfit_characters(before),
-            self._unfit_format(before),
-        ]
-        return [condition for condition in found if condition is not None]
+    def _has_range_of(self, before: "NativeType") -> bool:
+        return self.range[0] <= before.range[0] and before.range[1] <= self.range[1]
 
-    def _unfit_range(self, before: "NativeType") -> str | None:
-        if self.range is None:
-            return None
-        least, most = self.range
-        if before.range is not None and least <= before.range[0] and before.range[1] <= most:
-            return None
-        return f"{{0}} NOT BETWEEN {least:f} AND {most:f}"
-
-    def _unfit_length(self, before: "NativeType") -> str | None:
-        most = self.most_characters
-        if most is not None:
-            longest = before.longest_text
-            return None if longest is not None and longest <= most else f"CHAR_LENGTH({{0}}) > {most}"
-        most = self.most_bytes
+    def _is_as_long_as(self, before: "NativeType") -> bool:
+        longest, most = before.longest, self.most_characters
         if most is None:
-            return None
-        size = before.most_bytes
-        if size is None and before.longest_text is not None:
-            size = _MOST_CHARACTER_BYTES * before.longest_text
-        return None if size is not None and size <= most else f"OCTET_LENGTH({{0}}) > {most}"
+            most = self.most_bytes
+            if longest is not None and (before.labels or before.most_characters):
+                longest *= _MOST_CHARACTER_BYTES
+        return longest is not None and most is not None and longest <= most
 
-    def _unfit_labels(self, before: "NativeType") -> str | None:
-        """Compare exactly: MySQL ignores letter case, and then writes the new label."""
-        if not self.labels:
-            return None
-        kept = set(before.labels)
-        if self.base == "ENUM":
-            if kept and before.base == "ENUM" and kept <= set(self.labels):
-                return None
-            # An empty text is MySQL's value for an unknown label.
-            return f"{{0}} NOT IN ({', '.join(map(_literal, ('', *self.labels)))})"
-        if kept and before.base in ("ENUM", "SET"):
-            common = tuple(label for label in self.labels if label in kept)
-            if common == before.labels or (before.base == "ENUM" and len(common) == len(kept)):
-                return None
-        # The members in the order of the definition, each once.
-        labels = f"ARRAY({', '.join(map(_literal, self.labels))})"
-        is_member = f"{_MEMBER} -> ARRAY_CONTAINS(SPLIT({{0}}, ','), {_MEMBER})"
-        return f"{{0}} <> ARRAY_JOIN(FILTER({labels}, {is_member}), ',')"
-
-    def _unfit_characters(self, before: "NativeType") -> str | None:
+    def _has_characters_of(self, before: "NativeType") -> bool:
         now, was = self.charset, before.charset
+        if before.labels:
+            was = "ASCII" if "".join(before.labels).isascii() else "UTF8MB4"
         if now is None or was is None or now in (was, *_FOUR_BYTES) or was == "ASCII":
-            return None
-        if now not in _THREE_BYTES:
-            # Which characters it has depends on the character set; all have those of ASCII.
-            return "OCTET_LENGTH({0}) > CHAR_LENGTH({0})"
-        return f"{{0}} RLIKE {_literal(_FOUR_BYTE_CHARACTER)}" if was in _FOUR_BYTES else None
-
-    def _unfit_format(self, before: "NativeType") -> str | None:
-        """Return a condition for all values if the source writes them in another form, which the lake does not know."""
-        if before.base == "JSON" and self.base in TEXTS:
-            return "{0} IS NOT NULL"
-        if self.family != "float" or self.scale is None:
-            return None
-        whole, had = self.digits - self.scale, before.digits - (before.scale or 0)
-        fits = before.scale is not None and before.scale <= self.scale and had <= whole
-        return None if fits else "{0} IS NOT NULL"
+            return True
+        return now in _THREE_BYTES and was not in _FOUR_BYTES
 
     @property
     def most_characters(self) -> int | None:
@@ -197,22 +168,16 @@ class NativeType:
     @property
     def most_bytes(self) -> int | None:
         """The maximum length of other texts, and of bytes; None if it is not known."""
-        if self.base in ("BINARY", "VARBINARY"):
-            return self.digits or None
         if self.base.endswith(("TEXT", "BLOB")) and not self.digits:
             return _MOST_BYTES[self.base[:-4]]
-        return None
+        return self.digits or None
 
     @property
-    def longest_text(self) -> int | None:
-        """The maximum length of a value as text, in characters; None if it is not known."""
-        if self.range is not None:
-            return max(len(f"{number:f}") for number in self.range)
-        if self.base == "ENUM" and self.labels:
-            return max(map(len, self.labels))
-        if self.base == "SET" and self.labels:
-            return len(",".join(self.labels))
-        return 10 if self.base == "DATE" else self.most_characters or self.most_bytes
+    def longest(self) -> int | None:
+        """The maximum length of a text, in characters, or of bytes; None if it is not known."""
+        if self.labels:
+            return max(map(len, self.labels)) if self.base == "ENUM" else len(",".join(self.labels))
+        return self.most_characters or self.most_bytes
 
 
 def with_labels(base: str, labels: Iterable[str]) -> str:
@@ -220,23 +185,13 @@ def with_labels(base: str, labels: Iterable[str]) -> str:
     return f"{base}({', '.join(_quoted(label) for label in labels)})"
 
 
-def shown(native: str | None, other: str | None) -> str | None:
-    """Return a type for a message that also shows `other`: without the character set if that is the same.
-
-    A type that is unknown is None.
-    """
-    if native is None:
-        return None
+def shown(native: str, other: str) -> str:
+    """Return a type for a message that also shows `other`: without the character set if that is the same."""
     charset = NativeType.parse(native).charset
-    if charset is not None and other is not None and NativeType.parse(other).charset == charset:
+    if charset is not None and NativeType.parse(other).charset == charset:
         native = re.sub(r" CHARACTER SET \w+$", "", native)
     return native if len(native) <= _LONGEST_SHOWN else f"{native[:_LONGEST_SHOWN]}…"
 
 
 def _quoted(label: str) -> str:
     return "'" + label.replace("'", "''") + "'"
-
-
-def _literal(text: str) -> str:
-    """Return Spark SQL for a text; as bytes, because it may have any characters, also braces."""
-    return f"CAST(X'{text.encode().hex()}' AS STRING)"

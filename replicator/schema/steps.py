@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from replicator.model.recorded import checked_sql, record_in, recorded
 from replicator.schema.changes import AddColumn, ChangeType, RenameColumn, RetireColumn, SchemaState
+from replicator.schema.conversions import cast
 from replicator.schema.evolution import Plan
 from replicator.schema.history import SchemaHistory
 from replicator.schema.row_conditions import RowCondition
@@ -49,7 +50,8 @@ class Converted:
         name: the column with the new values.
         kept: the column of the changelog with the old values; `name` if the type of the column did not change.
         was: the name of the column before the step.
-        using: Spark SQL that computes the new value from the old one, ``{0}``; None if that is not known.
+        using: Spark SQL that computes the new value from the old one, ``{0}``; None for NULL. If the step has a
+            statement `unlogged`, this is a guess, and the changes from `known_from` on have the values that differ.
     """
 
     name: str
@@ -196,15 +198,20 @@ def new_steps(
     Args:
         live: the columns of the changelog that were not retired before.
         planned: the changes of the changelog, which follow all versions at once.
-        keeps: whether the mirror keeps rows that statements changed without events.
+        keeps: whether the mirror keeps rows that statements changed without events. It cannot keep a column's type.
         removed: `at` of a version → the rows that its statement removes, of statements that the mirror follows.
     """
     news = [i for i in range(target + 1) if history.versions[i].at > known_at]
     if not news:
-        return [replace(_Versions(history, target, target).step(live, planned), unlogged=None)]
+        return [
+            _with_statement(replace(_Versions(history, target, target).step(live, planned), unlogged=None))
+        ]
     found = _Versions(history, news[0], target).steps(live, planned)
     found = [replace(step, removed=removed.get(step.at)) for step in found]
-    return [replace(step, unlogged=None) if keeps and step.removed is None else step for step in found]
+    return [
+        replace(step, unlogged=None) if keeps and step.removed is None and not step.converted else step
+        for step in found
+    ]
 
 
 class _Versions:
@@ -232,7 +239,7 @@ class _Versions:
         converted = {c.was: c for c in planned.converted}
         for name in known:
             if name in converted:
-                self._convert(name, converted[name], kept.get(name))
+                self._convert(name, converted[name], kept[name])
             else:
                 self._continue(name, renamed.get(name, name), kept.get(name))
         for name, now in kept.items():
@@ -242,7 +249,7 @@ class _Versions:
         for change in planned.changes:
             if isinstance(change, AddColumn) and change.column.name not in fresh:
                 self._add(change)
-        return [self._steps[i] for i in sorted(self._steps)]
+        return [_with_statement(self._steps[i]) for i in sorted(self._steps)]
 
     def _names_forward(self, name: str) -> list[tuple[int, str]]:
         """Return (version, name) of a column that the version before the first one has, as long as it exists."""
@@ -281,16 +288,13 @@ class _Versions:
             last, now = names[-1]
             self._change(last + 1, retired={now: kept})
 
-    def _convert(self, name: str, change: ChangeType, kept: str | None) -> None:
+    def _convert(self, name: str, change: ChangeType, kept: str) -> None:
         """Add a column whose values the first version converts."""
         names = self._names_backward(change.name)
         complete = names[0][0] == self._first
         now = names[0][1] if complete else change.name
-        using = None if change.using == "NULL" else change.using
-        added = Converted(now, now if kept is None else kept, name, using)
-        self._change(self._first, converted=(added,), retired={} if kept is None else {name: kept})
-        if kept is None:
-            self._rename(self._first, name, now)
+        added = Converted(now, kept, name, cast(change.old, change.new))
+        self._change(self._first, converted=(added,), retired={name: kept})
         if complete:
             self._rename_over(names)
 
@@ -325,6 +329,13 @@ class _Versions:
             retired={**step.retired, **(retired or {})},
             converted=(*step.converted, *converted),
         )
+
+
+def _with_statement(step: SchemaStep) -> SchemaStep:
+    """Return a step with a statement that changed rows if it converts a column, also if events alone show that."""
+    if not step.converted or step.recreated or step.unlogged is not None:
+        return step
+    return replace(step, unlogged=f"another type of {step.converted[0].name}")
 
 
 def _step_to_json(step: SchemaStep) -> dict[str, Any]:

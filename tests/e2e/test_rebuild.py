@@ -15,7 +15,7 @@ from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBu
 
 ALTERS = (
     "ALTER TABLE counter_b ADD COLUMN added INT NOT NULL DEFAULT 7",
-    "ALTER TABLE counter_c MODIFY n VARCHAR(20) NOT NULL",
+    "ALTER TABLE counter_c MODIFY n BIGINT NOT NULL",
 )
 
 

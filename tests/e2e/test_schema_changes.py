@@ -100,6 +100,7 @@ CASES = (
         "id a b c n m t e s k z1",
     ),
 )
+HEALS = '[heal]\nmode = "auto"\nmin_interval = "1 second"'
 POLICIES = {
     "add column at the end, in the middle, first": "add",
     "drop column": "drop",
@@ -234,7 +235,7 @@ def test_schema_change_of_every_kind_is_applied_by_its_policy_while_the_mirror_r
 ) -> None:
     database, found, config = source_database, tables(), tmp_path / "mirror.toml"
     (tmp_path / "lake").mkdir()
-    extra = f"{FAST_MIRROR}\n{policy_sections(database, found)}"
+    extra = f"{FAST_MIRROR}\n{HEALS}\n{policy_sections(database, found)}"
     lines = f"{encoding.log(database)}\n[lake]"
     config.write_text(database.config_text(tmp_path, extra).replace("[lake]", lines))
     writer = Writer(database)

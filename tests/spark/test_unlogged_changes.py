@@ -175,11 +175,10 @@ def test_exchange_of_a_partition_concerns_both_tables(lake: LakeHarness) -> None
     assert [row["id"] for row in lake.rows("old")] == [7]
 
 
-def reread(lake: LakeHarness, scenario: Scenario, request: Any, **source: int) -> LakeReread:
+def reread(lake: LakeHarness, scenario: Scenario, request: Any, **source: Any) -> LakeReread:
     """Return a re-read of a source with the rows `source`, after all changes of the scenario."""
-    table = SourceTable(
-        "orders", ("id",), [ID, N], {(int(k[1:]),): {"id": int(k[1:]), "n": v} for k, v in source.items()}
-    )
+    found = {(int(k[1:]),): {"id": int(k[1:]), "n": v} for k, v in source.items()}
+    table = SourceTable("orders", ("id",), [*scenario.columns], found)
     return LakeReread(
         lake.mirror(), table, request, ("mysql-bin.000001", scenario.pos + 1, 1_800_000_000_000)
     )
@@ -208,6 +207,68 @@ def test_table_that_is_read_again_is_that_of_the_source_and_continues(lake: Lake
         rebuild_tables(context.config, context.lake, (), as_of=gap, to="gap")
     rebuild_tables(context.config, context.lake, (), as_of=None, to=None)
     assert pairs(lake) == {2: 20, 3: 3, 4: 4}
+
+
+@ways
+def test_table_whose_column_gets_another_type_is_read_again_and_can_be_rebuilt(
+    lake: LakeHarness, cut: str, with_schemas: bool
+) -> None:
+    """The re-read corrects the values of which a plain cast has others than MySQL."""
+    scenario = Scenario([ID, N], with_schemas)
+    scenario.insert(id=1, n=1)
+    scenario.insert(id=2, n=2)
+    text = ColumnSpec("n", "varchar")
+    scenario.define("ALTER TABLE orders MODIFY n VARCHAR(200)", [ID, text])
+    scenario.insert(id=3, n="3")
+    (reason,) = applied(lake, scenario, cut).summary().paused.values()
+    assert "ALTER TABLE orders …, with INT changed to VARCHAR(200) in n, changed rows at" in reason
+    assert pairs(lake) == {1: 1, 2: 2}
+    paused_at = scenario.pos
+    read = reread(lake, scenario, replace(new_request(TABLE, reason), held=True), r1="1", r2="02", r3="3")
+    read.read([read.table])
+    read.complete()
+    assert read.publish() == 2
+    scenario.pos += 100
+    scenario.insert(id=4, n="four")
+    assert applied(lake, scenario, "once").summary().paused == {}
+    assert pairs(lake) == {1: "1", 2: "02", 3: "3", 4: "four"}
+    assert [r["n__was_int"] for r in changelog(lake)][:2] == [1, 2]
+    context = lake.mirror().context
+    rebuild_tables(context.config, context.lake, (), as_of=None, to="then")
+    assert pairs(lake, "then") == pairs(lake)
+    rebuild_tables(context.config, context.lake, (), as_of=parse_as_of("mysql-bin.000001:499"), to="before")
+    assert pairs(lake, "before") == {1: 1, 2: 2}
+    with pytest.raises(UnsupportedChange, match=r"in n, changed rows .* read again only at"):
+        rebuild_tables(
+            context.config, context.lake, (), as_of=parse_as_of(f"mysql-bin.000001:{paused_at}"), to="gap"
+        )
+
+
+@pytest.mark.parametrize("kind", ["varchar", "int"])
+def test_table_whose_key_gets_another_type_is_read_again_and_can_be_rebuilt(
+    lake: LakeHarness, kind: str
+) -> None:
+    was, now = (ColumnSpec("id", k, False) for k in ("datetime" if kind == "int" else "bigint", kind))
+    scenario = Scenario([was, N], with_schemas=False)
+    scenario.insert(id=1_000, n=1)
+    scenario.insert(id=2_000, n=2)
+    scenario.define(f"ALTER TABLE orders MODIFY id {kind}", [now, N])
+    assert applied(lake, scenario, "once").summary().paused
+    keys = ("5", "2000") if kind == "varchar" else (5, 7)
+    rows_of_source = {(key,): {"id": key, "n": n} for n, key in enumerate(keys, start=1)}
+    request = replace(new_request(TABLE, "heal"), held=True)
+    began = ("mysql-bin.000001", scenario.pos + 1, 1_800_000_000_000)
+    read = LakeReread(lake.mirror(), SourceTable("orders", ("id",), [now, N], rows_of_source), request, began)
+    read.read([read.table])
+    read.complete()
+    assert read.publish() == (2 if kind == "varchar" else 4)
+    scenario.pos += 100
+    scenario.insert(id=keys[0] * 2, n=3)
+    assert applied(lake, scenario, "once").summary().paused == {}
+    assert pairs(lake) == {keys[0]: 1, keys[1]: 2, keys[0] * 2: 3}
+    context = lake.mirror().context
+    rebuild_tables(context.config, context.lake, (), as_of=None, to="then")
+    assert pairs(lake, "then") == pairs(lake)
 
 
 def test_rows_that_were_kept_are_gone_once_the_table_is_read_again(lake: LakeHarness) -> None:

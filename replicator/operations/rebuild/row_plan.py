@@ -196,7 +196,7 @@ def _track(name: str, history: Sequence[SchemaStep], end: int) -> ColumnPlan:
             earlier.append(Earlier(added.at, fill=added.fill))
             break
         if converted is not None:
-            if converted.using is None:
+            if converted.using is None and step.unlogged is None:
                 raise UnsupportedChange(
                     f"the source converted column {converted.was}, and the result for existing rows is not known",
                     "take a new snapshot of the table: the changelog is complete from there on",

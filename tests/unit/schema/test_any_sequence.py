@@ -165,14 +165,15 @@ class LakeModel:
 
     def side(self, history: SchemaHistory) -> LakeSide:
         version = history.versions[history.index_at(self.at)]
-        return LakeSide(self.types, self.retired, version.schema.key, version.source_types)
+        return LakeSide(self.types, self.retired, version.schema.key)
 
     def follow(self, history: SchemaHistory, target: int, *, additive: bool) -> None:
         version = history.versions[target]
         there = self.side(history)
         schema = resolve(history, [], 0, target).schema
-        here = SourceSide(schema, history.carry_lake(self.at, target, there.live), version.source_types)
-        found = changelog_plan(there, here) if additive else plan(there, here)
+        here = SourceSide(schema, history.carry_lake(self.at, target, there.live))
+        is_read_again = any(v.unlogged for v in history.versions[history.index_at(self.at) + 1 : target + 1])
+        found = changelog_plan(there, here) if additive else plan(there, here, rows_known=is_read_again)
         self.make(found)
         self.at = version.at
         # After the plan was applied, no change is left.
@@ -201,8 +202,7 @@ class LakeModel:
                     self.insert(column.name, after, column.type, column.fill)
                 case WidenType(name=name, new=new):
                     self.types[name] = new
-                case ChangeType(name=name, new=new, using=using):
-                    assert using == "CAST({0} AS STRING)"
+                case ChangeType(name=name, new=new):
                     value = self.values[name]
                     self.types[name], self.values[name] = new, None if value is None else str(value)
                 case MoveColumn(name=name, after=after):

@@ -40,33 +40,32 @@ def ends(line: SchemaHistory, since: int = 0) -> list[int]:
         (TIMESTAMP, "DATETIME(6)", "DATETIME"),
         (STRING, "VARCHAR(9)", "CHAR(9)"),
         (INT, "INT", "TINYINT"),
-        (INT, "INT", "INT NOT NULL"),
         (STRING, "ENUM('a', 'b')", "ENUM('a')"),
     ],
 )
-def test_change_that_loses_values_is_followed_alone_if_the_column_gets_its_type_back(
+def test_batch_is_split_before_a_change_of_type_after_which_the_table_is_read_again(
     lake_type: LakeType, was: str, now: str
 ) -> None:
-    assert ends(history(lake_type, was, now, was)) == [0, 1, 2]
+    line = history(lake_type, was, now, was)
+    assert ends(line) == [0, 2]
+    assert line.versions[1].unlogged == f"ALTER TABLE orders …, with {was} changed to {now} in c,"
+    assert line.versions[2].unlogged is None
 
 
-def test_change_that_loses_values_is_followed_alone_if_other_changes_are_in_between() -> None:
+def test_change_to_not_null_is_followed_alone() -> None:
+    assert ends(history(INT, "INT", "INT NOT NULL", "INT")) == [0, 1, 2]
+    assert ends(history(INT, "INT", "INT NOT NULL", "INT"), since=1) == [2]
     added = Column("n", INT)
     line = build_history(
-        [
-            defined(1, INT, "INT"),
-            defined(2, INT, "TINYINT"),
-            defined(3, INT, "TINYINT", added),
-            defined(4, INT, "INT", added),
-        ]
+        [defined(1, INT, "INT"), defined(2, INT, "INT NOT NULL"), defined(3, INT, "INT", added)]
     )
-    assert ends(line) == [0, 2, 3]
+    assert ends(line) == [0, 1, 2]
 
 
-def test_change_that_loses_values_is_followed_alone_if_the_later_type_is_not_known() -> None:
-    line = history(TIMESTAMP, "DATETIME(6)", "DATETIME")
-    schema = TableSchema((*line.versions[-1].schema.columns, Column("n", INT)), ("id",))
-    assert ends(with_observed(line, SourcePosition("b.000001", 9), 0, schema)) == [0, 1, 2]
+def test_batch_is_split_before_another_type_in_the_lake_that_only_events_show() -> None:
+    line = history(INT, "INT")
+    schema = TableSchema((Column("id", LONG), Column("c", STRING)), ("id",))
+    assert ends(with_observed(line, SourcePosition("b.000001", 9), 0, schema)) == [0, 1]
 
 
 def test_changes_that_lose_no_values_are_followed_at_once() -> None:
