@@ -219,7 +219,6 @@ SEEN = {
     "initial snapshot": READ_AGAIN,
     "incremental snapshot": READ_AGAIN,
     "blocking snapshot": READ_AGAIN,
-    "compressed transaction": ONCE,
     "table with a unique key and no primary key": ONCE,
     "table without a key": ONCE,
     'table without a key, keyless = "changelog"': ("none", "each once"),
@@ -232,6 +231,7 @@ AGAIN = {
     "topic made anew, without a snapshot": ("paused", "paused"),
 }
 ANEW = {
+    "compressed transaction, with numbered events": ONCE,
     "initial snapshot made anew": READ_AGAIN,
     "heartbeats, transaction topic": ("none", "none"),
     "row images that leave columns out": ("the connector stops", "the connector stops"),
@@ -253,7 +253,8 @@ def test_mirror_equals_the_source_after_events_of_every_kind(
     database = mirrored.database
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
-        transaction(database, *COMPRESSED, compressed=True)
+        # Compressed, it would need numbered events, which the connector of the other test sends.
+        transaction(database, *COMPRESSED)
         database.execute(
             "UPDATE cased SET id = 'A' WHERE id = 'a'",
             "UPDATE cased SET v = 3 WHERE id = 'B'",
