@@ -52,6 +52,7 @@
     │   │   └── DefinitionWrong              the connector has another definition of a table than the source
     │   ├── ValuesDiffer                     rows of a table that differ from the source again after a repair
     │   ├── DefinitionUnclear                the same, and reading all definitions again does not change it
+    │   ├── SourceChanged                    the connector took its snapshot again, so earlier changes may be missing
     │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
     │   ├── LateDefinition                   events or the lake have a later definition of a table than the log
     │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
@@ -334,13 +335,12 @@ class DefinitionUnclear(SchemaError):
     """The same as `DefinitionWrong`, and the connector cannot read all definitions again, or has done so in vain."""
 
 
+class SourceChanged(SchemaError):
+    """The connector took its snapshot again, perhaps of another server: changes from before may be missing."""
+
+
 class SnapshotLacksTable(SchemaError):
-    """The connector took a snapshot again without rows of a table: the mirror has rows, or lacks changes, from before.
-
-    It is noticed once only.
-    """
-
-    stays_paused = True
+    """The connector took its snapshot again without rows of a table, and the mirror has rows from before."""
 
 
 class LateDefinition(SchemaError):

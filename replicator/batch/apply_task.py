@@ -14,12 +14,12 @@ from replicator import failpoints
 from replicator.batch.awaiting import TableAwaits
 from replicator.batch.context import MirrorContext, PendingTag, TableTask
 from replicator.batch.decode_batch import current_schema, decode_batch
+from replicator.batch.epochs import refuse_next_epoch
 from replicator.batch.evolve_tables import TableKeeper, evolve_tables
 from replicator.batch.followed_statements import refuse_late_events
 from replicator.batch.late_definitions import check_followed
 from replicator.batch.quarantine_bad import quarantine_bad
 from replicator.batch.rename_tables import lost_name, rename, renamed_to
-from replicator.batch.repeated_statements import refuse_repeated_statements
 from replicator.batch.schema_boundaries import newest_known, schema_segments
 from replicator.batch.table_batch import (
     DecodedBatch,
@@ -189,7 +189,7 @@ def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> di
 
 def _apply_segment(context: MirrorContext, task: TableTask, watch: Stopwatch) -> BatchStats | None:
     """Apply one segment; None if its events have a schema version that was not known."""
-    refuse_repeated_statements(context, task)
+    refuse_next_epoch(context, task)
     marker = context.ledger.progress(task.table).resume_marker
     with watch.stage("decode"):
         decoded = decode_batch(context, task, {} if marker is None else marker.progress.get(task.topic, {}))
@@ -243,7 +243,6 @@ def _to_apply(decoded: DecodedBatch) -> TableBatch | None:
 
 def _evolve_without_events(context: MirrorContext, task: TableTask) -> BatchStats:
     """Evolve the lake tables to the newest schema version if there are no events."""
-    refuse_repeated_statements(context, task)
     options = context.config.table(str(task.table))
     schema = current_schema(context, task, options)
     keeper = TableKeeper(context, task.table, options, schema)

@@ -96,7 +96,6 @@ def collect_stats(
         begins_with_snapshot=any(p.begins_with_snapshot for p in partitions)
         and all(p.has_beginning for p in partitions),
         resumed=next((p.resumed for p in partitions if p.resumed is not None), None),
-        before_snapshot=next((p.before_snapshot for p in partitions if p.before_snapshot is not None), None),
         last_changes={
             r.partition: p.last_change
             for r, p in zip(ranges, partitions, strict=True)
@@ -118,7 +117,6 @@ class _PartitionStats:
             the row that is marked as the first one.
         last_change: offset of the last change; None if there is none.
         resumed: see `BatchStats`.
-        before_snapshot: see `BatchStats`.
     """
 
     progress: PartitionProgress
@@ -129,7 +127,6 @@ class _PartitionStats:
     has_beginning: bool
     last_change: int | None
     resumed: SourcePosition | None
-    before_snapshot: SourcePosition | None
 
 
 def _partition_stats(
@@ -143,12 +140,10 @@ def _partition_stats(
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
     codes = numbers["code"][rows]
     high_water = before.high_water if before else None
-    found, before_snapshot = list[_Scanned](), None
+    found = list[_Scanned]()
     for part, snapshot in _parted_by_snapshots(numbers, rows):
         if snapshot is not None and high_water is not None:
             high_water = replace(high_water, snapshot=snapshot)
-        if high_water is not None and high_water.snapshot is not None:
-            before_snapshot = before_snapshot or _change_before(numbers, part, high_water.snapshot)
         found.append(_scan(numbers, part, r.partition, high_water, details, compression))
         high_water = found[-1].high_water
     repeated = np.concatenate([rows[:0], *(part.repeated for part in found)])
@@ -166,7 +161,6 @@ def _partition_stats(
         r.start == 0 or len(rows) == 0 or int(codes[0]) == FIRST_READ_CODE,
         int(numbers["offset"][changes[-1]]) if len(changes) else None,
         None if resumed is None else resumed.packed.unpack(None, resumed.server_id, resumed.gtid),
-        before_snapshot,
     )
 
 
@@ -219,19 +213,6 @@ def _scan(
     if len(bad) and high_water is not None and high_water.position.gtid is not None:
         bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, partition, details)]
     return _Scanned(np.concatenate([changes[found.repeated], bad]), high_water, found.resumed)
-
-
-def _change_before(
-    numbers: Mapping[str, Longs], rows: Rows, snapshot: SourcePosition
-) -> SourcePosition | None:
-    """Return the position of the first change if it lies before that of a snapshot."""
-    changes = rows[_is_change(numbers["code"][rows])]
-    if not len(changes):
-        return None
-    packed = PackedPosition(*(int(numbers[name][changes[0]]) for name in ("position_key", "row_key")))
-    if packed.position_key >= PackedPosition.pack(snapshot).position_key:
-        return None
-    return packed.unpack(None, int(numbers["server_id"][changes[0]]))
 
 
 def _repeated_bad(numbers: Mapping[str, Longs], rows: Rows, before: HighWater | None) -> Rows:

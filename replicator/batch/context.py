@@ -19,6 +19,7 @@ from replicator.jvm.spark import local_frame
 from replicator.lake.catalog import Lake
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
+from replicator.lake.recoveries import Recoveries
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
 from replicator.lake.table_writer import TableWriter
@@ -125,13 +126,22 @@ class MirrorContext:
     sizes: RecordSizes
     rules: ColumnRuleBook
     compression: CompressedPositions
+    recoveries: Recoveries
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
     misread: MisreadRows = field(default_factory=MisreadRows)
     prepared: PreparedTransactions = field(default_factory=PreparedTransactions)
     created_for: str | None = None
-    image_fields: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
-    """(topic, partition) → the fields of its last row that was applied, of events without a schema."""
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether a table can be read again from the source."""
+        return self.log.grows and self.config.can_read_source
+
+    @property
+    def is_staging(self) -> bool:
+        """Whether the tables are those of re-reads."""
+        return self.created_for is not None
 
     @property
     def writer(self) -> TableWriter:
@@ -148,9 +158,8 @@ class TableTask:
         tail: the last records of the ranges, if the others were not prefetched; see `late_definitions`.
         target_schema_at: binlog key of the schema version that the lake tables must have afterwards; None if the task
             was not split at schema changes.
-        since_schema_at: that of the version that a repeated snapshot shows if the task was split before its rows, and
-            this is the part from them on; None otherwise.
-        until_schema_at: that of the last version that the events may have, if it is not `target_schema_at`.
+        since_schema_at: that of the version with which an epoch begins if the task was split there, and this is the
+            part from there on; None otherwise.
     """
 
     table: TableId
@@ -162,12 +171,6 @@ class TableTask:
     tail: pa.Table | None = None
     target_schema_at: int | None = None
     since_schema_at: int | None = None
-    until_schema_at: int | None = None
-
-    @property
-    def last_schema_at(self) -> int | None:
-        """The binlog key of the last schema version that the events may have; None if they may have any."""
-        return self.target_schema_at if self.until_schema_at is None else self.until_schema_at
 
     @property
     def count(self) -> int:

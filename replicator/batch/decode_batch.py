@@ -14,17 +14,17 @@ from pyspark.sql import functions as F
 from replicator.batch import batch_stats
 from replicator.batch.context import MirrorContext, TableTask, column_rules, read_records
 from replicator.batch.decode_queries import Decoding, without_tombstones
+from replicator.batch.epochs import oldest_version
 from replicator.batch.executors import DriverEvents, MaterializedEvents
 from replicator.batch.late_definitions import check_definition
 from replicator.batch.net_changes import has_short_key, key_columns
-from replicator.batch.oldest_version import oldest_version, shown_by_snapshot
 from replicator.batch.redelivery import interrupted
 from replicator.batch.table_batch import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
 from replicator.decode.schema_histories import FollowedVersion
 from replicator.decode.schema_resolution import ResolvedSchema
-from replicator.errors import MissingKey, MissingSchema, UnknownPast, UnknownWriter
+from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
 from replicator.model.commit_marker import OffsetRange, PartitionProgress
@@ -52,7 +52,6 @@ def decode_batch(
         LateDefinition: events without a schema have other columns than the known definition.
         TransactionsNotNumbered: nothing tells whether an event was delivered before.
         TransactionInterrupted: as above, because of a fail-over.
-        UnknownPast: a repeated snapshot may have rows that changes after it insert, and the table has no key.
     """
     options = context.config.table(str(task.table))
     try:
@@ -79,13 +78,12 @@ def _decode_known(
     before: Mapping[int, PartitionProgress],
 ) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
-    shown = shown_by_snapshot(context, task)
-    since = oldest_version(context, task, before, shown)
+    since = oldest_version(context, task, before)
     discovery = _SchemaDiscovery(context, task)
     writer_schemas = discovery.expected(since)
     if discovery.found_version():
         return None
-    check_definition(context, task, shown)
+    check_definition(context, task, since)
     batch = _decode(context, task, options, before, writer_schemas, since, UNKNOWN_SCHEMA)
     if not batch.stats.unknown_schema:
         return batch
@@ -140,7 +138,7 @@ class _SchemaDiscovery:
         if (
             schemas.knows(table)
             and not carried
-            and (known := schemas.writer_schemas(table, since, self._task.last_schema_at))
+            and (known := schemas.writer_schemas(table, since, self._task.target_schema_at))
         ):
             return known
         return self.learn()
@@ -219,23 +217,11 @@ def _decode(
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
     events, stats = _with_stats(context, _events(context, task, decoding), task, before, schema)
-    if not schema.source.key and options.keyless == "identity":
+    if not schema.source.key and options.keyless == "identity" and stats.resumed is not None:
         # Equal rows are counted, so an event that is applied twice would leave a row too many.
-        if stats.resumed is not None:
-            events.release()
-            raise interrupted(stats.resumed)
-        if stats.before_snapshot is not None:
-            events.release()
-            raise _read_by_snapshot(task, stats.before_snapshot)
+        events.release()
+        raise interrupted(stats.resumed)
     return DecodedBatch(context, task, options, events, schema, stats)
-
-
-def _read_by_snapshot(task: TableTask, position: SourcePosition) -> UnknownPast:
-    return UnknownPast(
-        f"the connector took a snapshot of {task.table} and then sent changes from {position} on, which is before the "
-        "snapshot; the table has no key, so it is not known whether the snapshot has their rows",
-        f"read the table again: replicator heal {task.table}",
-    )
 
 
 def _events(context: MirrorContext, task: TableTask, decoding: Decoding) -> MaterializedEvents:

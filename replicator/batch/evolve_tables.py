@@ -387,7 +387,7 @@ class _MirrorSide:
         self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
     ) -> None:
         context, version, pending = self._keeper.context, self._keeper.schema.version, dict(properties)
-        if source.recreated:
+        if source.recreated and not version.begins_epoch:  # Then the first row removes the earlier ones.
             clear = Truncate(_NO_PARTITION, -1, version.position, version.ts_ms)
             pending[PENDING_CLEAR_KEY] = json.dumps(clear.to_json())
         evolve(context.lake, present, found.changes, pending, key=self.columns().key, fill=True)

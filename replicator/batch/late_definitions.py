@@ -1,10 +1,8 @@
-"""Find out whether the definition of a table is late: its newest events, or its lake tables, show a later one.
+"""Find out whether the definition of a table is late: its newest events have a column that it lacks.
 
 Definitions come by another topic than events, without an order between the two. Events without a schema would be
-decoded without a column that the definition lacks, so they wait. Definitions arrive in the order of the schema changes:
-if that of a partition's last event is there, those of all earlier ones are.
-
-A column that all events lack does not count: the connector leaves it out.
+decoded without the column, so they wait. Definitions arrive in the order of the schema changes: if that of a
+partition's last event is there, those of all earlier ones are.
 """
 
 from collections.abc import Iterator
@@ -26,10 +24,10 @@ _SHOWN: Final = 5
 """Number of columns in a message."""
 
 
-def check_definition(context: MirrorContext, task: TableTask, shown: int | None) -> None:
+def check_definition(context: MirrorContext, task: TableTask, since: int | None) -> None:
     """Check that the definition of a table is not late for the events of a task, as far as they have no schema.
 
-    `shown` is what `oldest_version.shown_by_snapshot` returns.
+    `since` is what `epochs.oldest_version` returns.
 
     Raises:
         LateDefinition: it is.
@@ -37,14 +35,12 @@ def check_definition(context: MirrorContext, task: TableTask, shown: int | None)
     history = context.schemas.history(task.table)
     if task.records is not None:
         # Other records, those of the table's tail, may have later versions than the segment.
-        history = history.until(task.last_schema_at)
+        history = history.until(task.target_schema_at)
     if not history or not context.log.grows:
         return
     for r in task.ranges:
-        if (last := next(_images(context, task, r), None)) is None:
-            continue
-        _check(task.table, history, shown, last, context.image_fields.get((task.topic, r.partition)))
-        context.image_fields[task.topic, r.partition] = last.names
+        if (last := next(_images(context, task, r), None)) is not None:
+            _check(task.table, history, since, last)
 
 
 def check_followed(batch: TableBatch) -> None:
@@ -84,38 +80,23 @@ def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator
             yield found
 
 
-def _check(
-    table: TableId,
-    history: SchemaHistory,
-    shown: int | None,
-    last: ImageFields,
-    before: frozenset[str] | None,
-) -> None:
-    """Compare the last event with its version of the definition, and with an event that was applied `before`."""
-    index = history.index_of(last.position, last.ts_ms)
-    oldest = 0 if shown is None else history.index_at(shown)
-    version = history.versions[max(index, oldest)]
-    is_older = index >= oldest and not version.start.is_before(last.position, last.ts_ms)
-    if before == last.names or is_older:
-        # In the latter case, the event is older than all known definitions.
+def _check(table: TableId, history: SchemaHistory, since: int | None, last: ImageFields) -> None:
+    """Compare the last event with its version of the definition."""
+    oldest = 0 if since is None else history.index_at(since)
+    is_row = not last.position.server_id
+    version = history.versions[history.index_of(last.position, last.ts_ms, oldest, is_row=is_row)]
+    begun = version.start.is_before(last.position, last.ts_ms, is_row=is_row)
+    if version.is_given or not begun:
+        # The source's present definition lacks columns that were dropped since; and an event that comes again may be
+        # older than the definitions that are compared.
         return
     written = {c.written for c in version.schema.columns}
-    known = written | {adjusted(name) for name in written}
-    more = last.names - known
-    if version.position.file == "":
-        # It was read from the source, perhaps after a column of the event was dropped.
-        more = more - before if before is not None else frozenset()
-    fewer = ((before or frozenset()) & written) - last.names
-    if more or fewer:
+    more = last.names - written - {adjusted(name) for name in written}
+    if more:
+        names = sorted(more)
+        shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
         raise LateDefinition(
-            f"events of {table} differ from its definition: " + "; ".join(_told(more, fewer)),
+            f"events of {table} differ from its definition: the definition lacks {shown}",
             "let the connector write the schema-change topic (include.schema.changes=true), or check that its records "
             "reach the broker; the table then continues by itself",
         )
-
-
-def _told(more: frozenset[str], fewer: frozenset[str]) -> Iterator[str]:
-    for columns, told in ((more, "the definition lacks"), (fewer, "the events lack")):
-        if columns:
-            names = sorted(columns)
-            yield f"{told} {', '.join(names[:_SHOWN])}" + (", …" if len(names) > _SHOWN else "")

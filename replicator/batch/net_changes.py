@@ -7,8 +7,7 @@ partition and offset as one number, which fits a hash join.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -60,21 +59,6 @@ def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
     another server wrote the change later.
     """
     return events.where(_is_since(snapshot))
-
-
-def read_by_snapshots(events: DataFrame, snapshots: Sequence[SnapshotRead]) -> DataFrame:
-    """Return the rows that one of `snapshots` read; offsets are not compared."""
-    return events.where(reduce(or_, map(_is_read_by, snapshots), F.lit(False)))
-
-
-def not_read_by_snapshots(
-    events: DataFrame, removed: Sequence[SnapshotRead], kept: Sequence[SnapshotRead]
-) -> DataFrame:
-    """Remove the rows that one of the snapshots `removed` read, and none of the later ones `kept`."""
-    if not removed:
-        return events
-    gone, stays = (reduce(or_, map(_is_read_by, reads), F.lit(False)) for reads in (removed, kept))
-    return events.where(~gone | stays)
 
 
 def not_replaced(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:

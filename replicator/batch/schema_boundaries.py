@@ -6,16 +6,16 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext, TableTask, read_records
-from replicator.batch.version_offsets import first_offsets
+from replicator.batch.epochs import first_rows, next_epoch, refuse_next_epoch
+from replicator.decode.event_frame import event_position_key
+from replicator.decode.version_ranges import is_past
 from replicator.errors import UnsupportedChange
 from replicator.lake.ledger import Progress
-from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
-from replicator.model.truncate import SKEW_MS
-from replicator.schema.binlog_order import SnapshotPlace
-from replicator.schema.history import SchemaHistory
+from replicator.schema.history import BEGINNING, SchemaHistory
 
 _NO_END: Final = 1 << 62
 """An offset after all others."""
@@ -66,33 +66,68 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
     """Split a task at the schema changes that separate earlier rows from later ones; see `SchemaHistory.is_barrier`.
 
     Versions that begin at `before` or later are not considered.
+
+    Raises:
+        SchemaError: an epoch begins, and the table cannot follow it.
     """
+    refuse_next_epoch(context, task)
     history = context.schemas.history(task.table)
+    if (epoch := next_epoch(context, task, history)) is None:
+        return _segments(context, task, history, before)
+    own = history.until(history.versions[epoch - 1].at)
+    rows = first_rows(context, task, history, epoch) if task.ranges else {}
+    if not rows:
+        return _segments(context, task, own, before)
+    earlier, later = cut_task(task, rows)
+    later = replace(later, since_schema_at=history.versions[epoch].at)
+    return [
+        *(_segments(context, earlier, own, before) if earlier.ranges else ()),
+        *schema_segments(context, later, before),
+    ]
+
+
+def _segments(
+    context: MirrorContext, task: TableTask, history: SchemaHistory, before: int | None
+) -> list[TableTask]:
+    """Split a task whose events have versions of `history`, without those of later epochs."""
     known = context.ledger.progress(task.table).schema_at
+    if task.since_schema_at is not None:
+        known = max(task.since_schema_at, BEGINNING if known is None else known)
     news = history.after(known) if known is not None else history.versions_of_current_name[1:]
-    awaited = _awaited_snapshot(context, task, history)
-    if not news and awaited is None:
-        return [task]
     first = history.own if known is None else history.index_at(known)
+    if not news:
+        # Without a target, events may have any version, those of later epochs included.
+        is_whole = history is context.schemas.history(task.table) and task.since_schema_at is None
+        return [task if is_whole else replace(task, target_schema_at=history.versions[first].at)]
     newest = len(history.versions) - 1 if before is None else history.index_at(before - 1)
     starts: dict[int, dict[int, int]] = {}
     if task.ranges:
-        events = context.schemas.with_sources(read_records(context, task))
-        marker = context.ledger.progress(task.table).resume_marker
-        starts = first_offsets(events, history, None if marker is None else marker.snapshot)
+        starts = _first_offsets(context, task, history)
         newest = max(starts, default=first)
         first = min(starts, default=first) if known is None else first
     newest = max(newest, first)
     segments, left = [], task
-    if awaited is not None:
-        earlier, left = _parted_by_snapshot(task, history, awaited, starts)
-        segments += [replace(part, target_schema_at=history.versions[first].at) for part in earlier]
     for end in _versions_before_barriers(history, first, newest):
         segment, left = cut_task(left, _first_offsets_after(end, starts))
         segments.append(replace(segment, target_schema_at=history.versions[end].at))
-        if (begun := history.versions[end + 1]).is_read:
-            left = replace(left, since_schema_at=begun.at)
     return [*segments, replace(left, target_schema_at=history.versions[newest].at)]
+
+
+def _first_offsets(
+    context: MirrorContext, task: TableTask, history: SchemaHistory
+) -> dict[int, dict[int, int]]:
+    """Return version index → partition → the offset of the version's first event in the task."""
+    records = context.schemas.with_sources(read_records(context, task))
+    oldest = 0 if task.since_schema_at is None else history.index_at(task.since_schema_at)
+    source, version = F.col("source"), F.lit(oldest)
+    for i, v in enumerate(history.versions[oldest + 1 :], start=oldest + 1):
+        version = F.when(is_past(source, (v.start,)), F.lit(i)).otherwise(version)
+    events = records.where(F.col("value").isNotNull() & event_position_key(source).isNotNull())
+    found: dict[int, dict[int, int]] = {}
+    firsts = events.groupBy("partition", version.alias("version")).agg(F.min("offset").alias("first"))
+    for row in firsts.collect():
+        found.setdefault(row["version"], {})[row["partition"]] = row["first"]
+    return found
 
 
 def _versions_before_barriers(history: SchemaHistory, first: int, newest: int) -> list[int]:
@@ -103,43 +138,6 @@ def _versions_before_barriers(history: SchemaHistory, first: int, newest: int) -
             ends.append(i - 1)
             since = i - 1
     return ends
-
-
-def _awaited_snapshot(context: MirrorContext, task: TableTask, history: SchemaHistory) -> int | None:
-    """Return the version that a repeated snapshot shows whose rows may still come, if the lake follows it already.
-
-    So it does if the mirror read the definition before the rows, or was killed when only a part was committed.
-    """
-    progress = context.ledger.progress(task.table)
-    marker, known = progress.resume_marker, progress.schema_at
-    if not task.ranges or task.since_schema_at is not None or marker is None or known is None:
-        return None
-    if not history.repeated_reads:
-        return None
-    for i in range(history.index_at(known), 0, -1):
-        if (place := history.first_read_of(i)) is not None:
-            return i if _is_awaited(place, marker, history) else None
-    return None
-
-
-def _parted_by_snapshot(
-    task: TableTask, history: SchemaHistory, shown: int, starts: Mapping[int, Mapping[int, int]]
-) -> tuple[list[TableTask], TableTask]:
-    """Split a task before the rows of the snapshot that shows version `shown`: the first part may be missing."""
-    rows = _first_offsets_after(shown - 1, starts)
-    if not rows:
-        return [], replace(task, until_schema_at=history.versions[shown - 1].at)
-    earlier, later = cut_task(task, rows)
-    later = replace(later, since_schema_at=history.versions[shown].at)
-    return [replace(earlier, until_schema_at=history.versions[shown - 1].at)] if earlier.ranges else [], later
-
-
-def _is_awaited(place: SnapshotPlace, marker: CommitMarker, history: SchemaHistory) -> bool:
-    """Return whether the rows of a snapshot may still come: the lake has none, and no change from long after it."""
-    known = None if marker.snapshot is None else history.snapshot_of(marker.snapshot)
-    if known is not None and known.ts_ms >= place.ts_ms:
-        return False
-    return (marker.watermark_ms or 0) <= place.ts_ms + SKEW_MS
 
 
 def _first_offsets_after(version: int, starts: Mapping[int, Mapping[int, int]]) -> dict[int, int]:

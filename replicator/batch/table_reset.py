@@ -1,20 +1,20 @@
-"""Plans what removes the earlier rows of a mirror: TRUNCATE, and snapshots that replace the table."""
+"""Plans what removes the earlier rows of a mirror: TRUNCATE, and the beginning of a repeated snapshot."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from replicator.batch.net_changes import after_truncates, not_read_by_snapshots, since_snapshot
-from replicator.batch.table_batch import BatchSchema, TableBatch
-from replicator.errors import UnknownPast
+from replicator.batch.epochs import source_changed
+from replicator.batch.net_changes import after_truncates, since_snapshot
+from replicator.batch.table_batch import TableBatch
+from replicator.errors import SourceChanged, UnknownPast
 from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
-from replicator.model.snapshot import SnapshotRead, follow
-from replicator.model.truncate import SKEW_MS, Truncate
-from replicator.schema.binlog_order import SnapshotPlace
+from replicator.model.snapshot import SnapshotRead
+from replicator.model.truncate import Truncate
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class TableReset:
     """The events of a batch that remove all earlier rows; falsy if there are none.
 
     Attributes:
+        truncates: TRUNCATEs, and beginnings of snapshots.
+        snapshots: snapshots that replace earlier rows in all partitions; only a changelog shows them afterwards.
         reads: all known snapshots that may have rows among the changes, whether or not they remove earlier ones.
-        removed_reads: those of `reads` whose rows were removed when the source table was created again.
     """
 
     truncates: Sequence[Truncate] = ()
     snapshots: Sequence[SnapshotRead] = ()
     reads: Sequence[SnapshotRead] = ()
-    removed_reads: Sequence[SnapshotRead] = ()
 
     def __bool__(self) -> bool:
         return bool(self.truncates or self.snapshots)
@@ -37,8 +37,6 @@ class TableReset:
     def survivors(self, changes: DataFrame) -> DataFrame:
         """Return those of `changes` (decoded events or changelog rows) that happened after all of these events."""
         changes = after_truncates(changes, self.truncates, self.reads)
-        kept = [read for read in self.reads if read not in self.removed_reads]
-        changes = not_read_by_snapshots(changes, self.removed_reads, kept)
         for snapshot in self.snapshots:
             changes = since_snapshot(changes, snapshot)
         return changes
@@ -52,8 +50,8 @@ class ResetPlan:
         reset: what removes the rows that the mirror has.
         effective: `reset`, and an earlier TRUNCATE that may have removed rows of this batch's events.
         snapshot: the snapshot that the mirror contains after the batch; part of its marker.
-        begun: the beginnings of snapshots that remove earlier rows at once. Changes from before them may still arrive
-            in other partitions, so the marker has the newest one as a TRUNCATE.
+        begun: the beginnings of repeated snapshots. Changes from before them may still arrive in other partitions, so
+            the marker has the newest one as a TRUNCATE.
         written: partition → next offset, for the events of this batch that the mirror contains.
     """
 
@@ -68,8 +66,8 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     """Return how `batch` resets the mirror `table`, whose newest marker is `base`.
 
     Raises:
-        UnknownPast: an ad-hoc snapshot read rows again, and the table has no key; or it is not known which changes a
-            repeated snapshot has.
+        SourceChanged: a snapshot was repeated, and the table can be read again, or the order of its events is unknown.
+        UnknownPast: an ad-hoc snapshot read rows again, and the table has no key.
         ForeignColumns: a snapshot replaces rows in which others wrote values of their own columns.
     """
     written = batch.written_offsets(base)
@@ -77,44 +75,24 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     if (pending := table.pending_clear()) is not None:
         truncates = [pending, *truncates]
     earlier = None if base is None else batch.earlier_truncate(base)
-    # Without a key or a changelog nothing shows which rows survive, so a snapshot removes them when it begins.
-    at_once = not batch.schema.mirror.key or not batch.options.changelog
-    snapshot, replacing = None if base is None else base.snapshot, list[SnapshotRead]()
+    snapshot, repeated = None if base is None else base.snapshot, list[SnapshotRead]()
     if batch.is_in_log_order:
-        snapshot, replacing = _snapshots(batch, base, written, at_once=at_once)
-    _refuse_unordered(batch, base, replacing)
-    if snapshot is not None and snapshot.repeated:
-        _refuse_sent_again(batch, base, snapshot)
-    if replacing:
+        snapshot, repeated = _snapshots(batch, base, written)
+    if repeated:
         refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
-    begun = [s.begins() for s in replacing] if at_once else []
+    begun = [s.begins() for s in repeated]
     truncates += begun
     # The marker knows where a snapshot began in earlier batches. The last one counts that has the position of a row.
     reads = [*([] if base is None or base.snapshot is None else [base.snapshot]), *batch.stats.snapshots]
-    removed = [] if pending is None else _reads_before(batch.schema, pending, reads)
-    reset = TableReset(truncates, () if at_once else replacing, reads, removed)
+    reset = TableReset(truncates, reads=reads)
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
     return ResetPlan(reset, effective, snapshot, begun, written)
 
 
-def _reads_before(
-    schema: BatchSchema, pending: Truncate, reads: Sequence[SnapshotRead]
-) -> list[SnapshotRead]:
-    """Return the snapshots whose definitions come before the statement that created the table again.
-
-    The statement may have been executed at one position more than once; see `schema.definition_clock`.
-    """
-    history = schema.history
-    versions = history.versions[: schema.version_index + 1]
-    created = max((i for i, v in enumerate(versions) if v.position == pending.position), default=0)
-    before = frozenset[SnapshotPlace]().union(*(v.reads for v in versions[:created]))
-    return [s for s in reads if history.snapshot_of(s) in before]
-
-
 def _snapshots(
-    batch: TableBatch, base: CommitMarker | None, written: Mapping[int, int], *, at_once: bool
+    batch: TableBatch, base: CommitMarker | None, written: Mapping[int, int]
 ) -> tuple[SnapshotRead | None, list[SnapshotRead]]:
-    """Return the snapshot after the batch, and those that replace earlier rows; see `model.snapshot.follow`."""
+    """Return the initial snapshot that the mirror contains after the batch, and those that replace its rows."""
     known, stats, task = None if base is None else base.snapshot, batch.stats, batch.task
     read = [
         s
@@ -135,9 +113,33 @@ def _snapshots(
     else:
         # Markers of older engines do not say which snapshot their rows are of.
         filled = base.position is not None or base.awaits_snapshot(task.topic)
-    return follow(
-        known, read, filled=filled, is_over=lambda s: _is_over(s, stats, base, written), at_once=at_once
-    )
+    repeated: list[SnapshotRead] = []
+    for snapshot in (s for s in read if s.is_initial):
+        if known is not None and snapshot.is_of(known):
+            known = known.continued_by(snapshot)
+            continue
+        if filled or known is not None:
+            _check_repeated(batch, base, snapshot)
+            repeated.append(snapshot)
+        known = snapshot
+    # Rows of a snapshot are as good as changes for a table that is being read: it is later than the snapshot began.
+    return known, [] if batch.context.is_staging else repeated
+
+
+def _check_repeated(batch: TableBatch, base: CommitMarker | None, snapshot: SnapshotRead) -> None:
+    """Check that a repeated snapshot can be applied.
+
+    Raises:
+        SourceChanged: the table must be read again.
+    """
+    context, task = batch.context, batch.task
+    if context.is_staging:
+        if not batch.schema.mirror.key:
+            raise source_changed(task.table, str(snapshot.position))
+    elif base is not None and context.reads_again:
+        raise source_changed(task.table, str(snapshot.position))
+    else:
+        _refuse_unordered(batch, base, snapshot)
 
 
 def _has_changes_before(snapshot: SnapshotRead, ranges: Sequence[OffsetRange], stats: BatchStats) -> bool:
@@ -151,55 +153,19 @@ def _has_changes_before(snapshot: SnapshotRead, ranges: Sequence[OffsetRange], s
     )
 
 
-def _is_over(
-    snapshot: SnapshotRead, stats: BatchStats, base: CommitMarker | None, written: Mapping[int, int]
-) -> bool:
-    """Return whether changes of the batch show that a snapshot has ended."""
-    for partition, offset in stats.last_changes.items():
-        begin = snapshot.starts.get(partition)
-        if begin is not None and offset > begin and offset >= written.get(partition, 0):
-            return True
-    # Of changes in other partitions, positions tell it, unless they went back.
-    others = [
-        p.high_water
-        for n, p in stats.progress.items()
-        if n not in snapshot.starts and p.high_water is not None
-    ]
-    return not _goes_back(snapshot, base) and any(high.position > snapshot.position for high in others)
+def _refuse_unordered(batch: TableBatch, base: CommitMarker | None, snapshot: SnapshotRead) -> None:
+    """Check that a snapshot can be ordered against changes in partitions without its rows: by positions that ascend.
 
-
-def _refuse_sent_again(batch: TableBatch, base: CommitMarker | None, snapshot: SnapshotRead) -> None:
-    """Raise UnknownPast if changes came again in a partition that tells nothing of a repeated snapshot.
-
-    If the snapshot is of a replica that lagged, its rows lack these changes. Changes that are later than it show that
-    the connector has gone on since, so that others that come again are ordinary repeated ones.
+    Raises:
+        SourceChanged: it cannot.
     """
     known = {} if base is None else base.progress.get(batch.task.topic, {})
-    for partition in {d.partition for d in batch.stats.duplicates} - snapshot.starts.keys():
-        before = known[partition].high_water if partition in known else None
-        if before is None or before.ts_ms <= snapshot.ts_ms + SKEW_MS:
-            raise UnknownPast(
-                f"changes of {batch.task.table} came again in partition {partition}, in which a repeated snapshot has "
-                "no rows; if the snapshot is of a replica that lagged, its rows lack them",
-                f"read the table again: replicator heal {batch.task.table}",
-            )
-
-
-def _goes_back(snapshot: SnapshotRead, base: CommitMarker | None) -> bool:
-    return base is not None and base.position is not None and snapshot.position < base.position
-
-
-def _refuse_unordered(
-    batch: TableBatch, base: CommitMarker | None, replacing: Sequence[SnapshotRead]
-) -> None:
-    """Raise UnknownPast if a snapshot at a lower position cannot be ordered against changes in other partitions."""
-    known = {} if base is None else base.progress.get(batch.task.topic, {})
     changed = {n for n, p in {**known, **batch.stats.progress}.items() if p.high_water is not None}
-    for snapshot in replacing:
-        if changed - snapshot.starts.keys() and _goes_back(snapshot, base):
-            raise UnknownPast(
-                f"the connector took a snapshot of {batch.task.table} at {snapshot.position}, before changes that it "
-                "had sent: it reads another server, or its binlogs were reset; the order of changes in partitions "
-                "without rows of the snapshot is not known",
-                f"read the table again: replicator heal {batch.task.table}",
-            )
+    goes_back = base is not None and base.position is not None and snapshot.position < base.position
+    if changed - snapshot.starts.keys() and goes_back:
+        raise SourceChanged(
+            f"the connector took a snapshot of {batch.task.table} at {snapshot.position}, before changes that it "
+            "had sent: it reads another server, or its binlogs were reset; the order of changes in partitions "
+            "without rows of the snapshot is not known",
+            f"read the table again: replicator heal {batch.task.table}",
+        )

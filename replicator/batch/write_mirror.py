@@ -15,7 +15,6 @@ from replicator.batch.net_changes import (
     keyed_events,
     last_changes_of_keys,
     net_rows,
-    read_by_snapshots,
     rows_except,
     surviving_rows,
 )
@@ -220,15 +219,15 @@ def _with_surviving_rows(
 ) -> DataFrame:
     """Return `rows` and the rows of the mirror that survive `reset` because they changed after it.
 
-    Changes after a TRUNCATE may have arrived before it, from another partition; the rows of a snapshot arrive before
-    its end. The rows of a mirror do not say when they changed, so the changelog must.
+    Changes after a TRUNCATE may have arrived before it, from another partition. The rows of a mirror do not say when
+    they changed, so the changelog must.
 
     Raises:
         UnknownSurvivors: there may be such rows, and there is no changelog, or its offsets do not tell their order.
     """
     context, task, schema, base = batch.context, batch.task, batch.schema.mirror, target.base
     late = base is not None and any(base.may_reach_beyond(task.topic, t) for t in reset.truncates)
-    if base is None or (batch.is_in_log_order and not reset.snapshots and not late):
+    if base is None or (batch.is_in_log_order and not late):
         return rows
     changelog = None
     if batch.options.changelog:
@@ -244,13 +243,10 @@ def _with_surviving_rows(
     recorded = recorded_changes(context.lake, changelog, change_column(schema.names), schema.key, offsets)
     columns = target.table.columns()
     if has_repeated_offsets(changelog):
-        if late or not batch.is_in_log_order:
-            raise UnknownSurvivors(
-                f"a TRUNCATE of {task.table} arrived after later changes from other partitions, and its topic was "
-                "recreated before, so the offsets in the changelog do not tell which rows survive",
-                "read the table again: replicator heal DATABASE.TABLE",
-            )
-        # Later changes would have shown that the snapshot is over.
-        recorded = read_by_snapshots(recorded, reset.snapshots)
+        raise UnknownSurvivors(
+            f"a TRUNCATE of {task.table} arrived after later changes from other partitions, and its topic was "
+            "recreated before, so the offsets in the changelog do not tell which rows survive",
+            "read the table again: replicator heal DATABASE.TABLE",
+        )
     survivors = surviving_table_rows(context.lake, target.table, schema.key, reset.survivors(recorded), keys)
     return cast_to_table(rows, columns).unionByName(cast_to_table(survivors, columns))

@@ -58,8 +58,10 @@ class SchemaHistories:
         revision: a number that changes with each definition.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_again: bool = False) -> None:
+        """For `reads_again`, see `HistoryBuilder`."""
         self.revision = 0
+        self._reads_again = reads_again
         self._declared: dict[TableId, list[TableDefinition]] = {}
         self._observed: dict[TableId, list[TableDefinition]] = {}
         self._followed: dict[TableId, FollowedVersion] = {}
@@ -285,7 +287,8 @@ class SchemaHistories:
         past = None
         if first is not None and first.other_name is not None:
             past = self._history_until(first.other_name, first)
-        history = build_history([*merge(declared, only_statements, key=lambda d: d.at)], past)
+        definitions = [*merge(declared, only_statements, key=lambda d: d.at)]
+        history = build_history(definitions, past, reads_again=self._reads_again)
         for d in observations:
             # The definition of an observed version may have been added since.
             if d.schema is not None and (not history or _is_past(d, history.versions[-1].start)):

@@ -1,6 +1,6 @@
 """Tracks the schemas of all source tables and of their events; the interface of this package for other packages."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -17,7 +17,6 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.history import SchemaHistory, TableDefinition
-from replicator.schema.snapshot_definitions import SnapshotDefinition, SnapshotDefinitions
 
 
 class SchemaTracker:
@@ -27,10 +26,23 @@ class SchemaTracker:
     Safe for several threads, one per table.
     """
 
-    def __init__(self, event_format: EventFormat) -> None:
+    def __init__(
+        self,
+        event_format: EventFormat,
+        *,
+        reads_again: bool = False,
+        was_recovered: Callable[[TableDefinition], bool] = lambda _: False,
+    ) -> None:
+        """Track events in `event_format`.
+
+        Args:
+            event_format: the format of the log's events.
+            reads_again: whether the mirror can read a table from the source; see `HistoryBuilder`.
+            was_recovered: returns of a definition that a snapshot read whether events continue as if there was none.
+        """
         self._format = event_format
-        self._histories = SchemaHistories()
-        self._snapshots = SnapshotDefinitions()
+        self._was_recovered = was_recovered
+        self._histories = SchemaHistories(reads_again=reads_again)
         self._discovery = SchemaDiscovery(event_format, self._histories)
         self._resolutions = ResolutionCache()
 
@@ -60,18 +72,12 @@ class SchemaTracker:
             except DecodeError as error:
                 bad.append(BadRecord(record, error.message))
                 continue
-            definitions = [replace(d, sent_ms=record.timestamp) for d in found]
-            self._histories.apply(definitions)
-            self._snapshots.add(definitions)
+            self._histories.apply(replace(d, recovered=d.is_read and self._was_recovered(d)) for d in found)
         return bad
 
     def definitions_in(self, value: bytes) -> list[TableDefinition]:
         """See `EventFormat`. Raises DecodeError."""
         return self._format.definitions_in(value)
-
-    def snapshot_definitions(self) -> Mapping[TableId, SnapshotDefinition]:
-        """Return the newest definition of each table that an initial snapshot read."""
-        return self._snapshots.newest
 
     def define(self, table: TableId, schema: TableSchema) -> None:
         """See `SchemaHistories`."""

@@ -77,8 +77,6 @@ class BatchStats:
         last_changes: partition → offset of its last change, also of a duplicate; without rows of snapshots.
         resumed: position of the first event of a transaction that a fail-over may have interrupted: events from there
             on may have been delivered before, from another server. None if there is none.
-        before_snapshot: position of the first change that follows the rows of a repeated snapshot and lies before its
-            position: the rows may contain it. None if there is none.
         begins_with_snapshot: whether the first event of any partition is a row of one of `snapshots`, and no partition
             may have lost earlier rows of it: each begins at offset 0, or with the row that is marked as the first one.
         earliest: the earliest of `events`; None if there are none, or if they cannot be compared with each other.
@@ -97,7 +95,6 @@ class BatchStats:
     chunk_reads: bool = False
     begins_with_snapshot: bool = False
     resumed: SourcePosition | None = None
-    before_snapshot: SourcePosition | None = None
     last_changes: Mapping[int, int] = field(default_factory=dict)
     earliest: EarliestEvent | None = None
 

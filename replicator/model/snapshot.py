@@ -8,7 +8,7 @@ A connector makes a new snapshot if its initial one was interrupted or if it los
 before and that the new snapshot does not contain were deleted from the source.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,40 +83,3 @@ class SnapshotRead:
             value["anew"],
             value.get("repeated", False),
         )
-
-
-def follow(
-    known: SnapshotRead | None,
-    read: Sequence[SnapshotRead],
-    *,
-    filled: bool,
-    is_over: Callable[[SnapshotRead], bool],
-    at_once: bool,
-) -> tuple[SnapshotRead | None, list[SnapshotRead]]:
-    """Return the current snapshot of a table after a batch, and the snapshots that replace earlier rows in the batch.
-
-    Args:
-        known: the current snapshot before the batch.
-        read: the snapshots with rows in the batch, in order.
-        filled: whether the table may have rows that are not of `known`.
-        is_over: returns whether changes of the batch show that a snapshot has ended.
-        at_once: whether earlier rows are deleted when a snapshot begins, rather than when it ends.
-    """
-    replacing: list[SnapshotRead] = []
-
-    def settled(snapshot: SnapshotRead, *, over: bool) -> SnapshotRead:
-        if not snapshot.replaces_rows or not (at_once or over or snapshot.end is not None):
-            return snapshot
-        replacing.append(snapshot)
-        return replace(snapshot, replaces_rows=False)
-
-    for snapshot in read:
-        if not snapshot.is_initial:
-            continue
-        if known is not None and snapshot.is_of(known):
-            known = known.continued_by(snapshot)
-        else:
-            repeated = filled or known is not None
-            known = replace(snapshot, replaces_rows=repeated, repeated=repeated)
-        known = settled(known, over=is_over(known))
-    return None if known is None else settled(known, over=is_over(known)), replacing

@@ -28,14 +28,13 @@ from replicator.lake.row_counts import total
 from replicator.model.compared import COMPARED_KEY
 from replicator.model.may_differ import MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
-from replicator.model.snapshot_checks import AWAITED_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY
 from replicator.runner.lock import only_one
 
 ShowProgress = Callable[[str, int, int], None]
 _RECORDS: Final = (
-    PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY, COMPARED_KEY, AWAITED_KEY,
+    PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY, COMPARED_KEY,
     MAY_DIFFER_KEY,
 )  # fmt: skip
 """Prefixes of the properties that say something of one source table."""

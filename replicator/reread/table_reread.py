@@ -15,6 +15,7 @@ from replicator.errors import (
     ColumnsDiffer,
     ReplicatorError,
     RowsChanged,
+    SourceChanged,
     UnknownSurvivors,
     UnknownValues,
     UnloggedChange,
@@ -237,7 +238,7 @@ class TableReread:
             # A staging table has no changelog. Later reads are after the TRUNCATE.
             self._start_again()
             raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
-        except (UnknownValues, UnloggedChange) as error:
+        except (SourceChanged, UnknownValues, UnloggedChange) as error:
             self._start_again()
             raise RowsChanged(f"{self.request.table} changed while it was read: {error.message}") from error
 

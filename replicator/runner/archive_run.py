@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from replicator.batch.epochs import refuse_missing_rows
 from replicator.config import ArchiveLog, Config
-from replicator.errors import BeginningMissing, CheckFailed, ConfigError, UsageError
+from replicator.errors import BeginningMissing, CheckFailed, ConfigError, SnapshotLacksTable, UsageError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.patterns import matches
 from replicator.model.replay_range import OffsetMoment, ReplayRange
@@ -206,6 +207,19 @@ def apply_archive(scheduler: Scheduler, on_progress: OnProgress | None = None) -
     while scheduler.failing and not scheduler.stopping.is_set():
         scheduler.await_retry()
         scheduler.advance(ends, on_events)
+    pause_unfinished(scheduler, ends)
+
+
+def pause_unfinished(scheduler: Scheduler, ends: Offsets) -> None:
+    """Pause the tables of which the log ends without the rows of a repeated snapshot."""
+    tables = scheduler.tables
+    for table in map(tables.table_of, sorted(tables.mirrored(ends))):
+        if table in tables.paused or not tables.is_readable(table):
+            continue
+        try:
+            refuse_missing_rows(scheduler.context, table)
+        except SnapshotLacksTable as error:
+            tables.pause(table, error)
 
 
 def _say_why_nothing_is_left(scheduler: Scheduler, ends: Offsets) -> None:

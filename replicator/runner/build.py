@@ -15,6 +15,7 @@ from replicator.decode.schema_tracker import SchemaTracker
 from replicator.lake.catalog import Lake
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
+from replicator.lake.recoveries import Recoveries
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
 from replicator.runner.failed_connector import FailedConnector
@@ -51,7 +52,6 @@ def open_scheduler(
     scheduler = Scheduler(context, on_batch, tables=tables, source=source, totals=totals)
     if context.log.grows:
         scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
-        scheduler.rereads.snapshots = scheduler.snapshots
         scheduler.tags.rereads = scheduler.rereads
         scheduler.rereads.repair.load()
         tables.keep_lasting_pauses()
@@ -110,13 +110,18 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
     for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
         lake.ensure_namespace(namespace)
     quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
+    recoveries = Recoveries(lake, config.lake.ops_namespace)
     return MirrorContext(
         spark=spark,
         config=config,
         log=log,
         lake=lake,
         ledger=Ledger(lake, config),
-        schemas=SchemaTracker(event_format(config, log)),
+        schemas=SchemaTracker(
+            event_format(config, log),
+            reads_again=log.grows and config.can_read_source,
+            was_recovered=recoveries.has,
+        ),
         decode_queries=DecodeQueries(spark, config.mirror.state_dir),
         quarantine=quarantine,
         row_locations=RowLocationCache(config.mirror.state_dir, config.apply.max_index_size),
@@ -125,6 +130,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         sizes=RecordSizes(),
         rules=rules,
         compression=CompressedPositions.of(config, log_grows=log.grows),
+        recoveries=recoveries,
     )
 
 

@@ -18,10 +18,11 @@ from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
 from replicator.errors import ConnectError, LogError
+from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked, record_in
 from replicator.model.table import TableId
 from replicator.sources.connector_policy import Observation
-from replicator.sources.connector_settings import REBUILT_AT, connect_client, set_aside, setting_aside
+from replicator.sources.connector_settings import connect_client, set_aside, setting_aside
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import Connector, KafkaConnect
 from replicator.telemetry import get_logger
@@ -238,7 +239,7 @@ class ConnectorRepair:
             failpoints.reach("after-repair-record")
             at = client.offset(name) or {}
             # By this, its definitions are not taken for those of a connector that begins somewhere else.
-            wanted = {**wanted, REBUILT_AT: f"{at.get('file')}:{at.get('pos')}"}
+            self._context.recoveries.add(SourcePosition(str(at.get("file", "")), int(at.get("pos", 0))))
         client.put(name, wanted)
         failpoints.reach("after-repair-put")
         client.resume(name)

@@ -229,7 +229,7 @@ class DefinitionChecks:
         """
         known, self._equal[table] = self._equal.get(table), (definition, version)
         versions = self._context.schemas.history(table).versions
-        is_new = version.is_read and len(versions) > 1 and (known is None or known[1] != version)
+        is_new = version.recovered and len(versions) > 1 and (known is None or known[1] != version)
         if not is_new or self._compared_ms is None:
             return
         texts = differences(definition, versions[-2])

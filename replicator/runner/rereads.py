@@ -34,7 +34,6 @@ from replicator.model.table import TableId, topic_name
 from replicator.reread.staging import Staging
 from replicator.reread.table_reread import TableReread
 from replicator.runner.connector_repair import ConnectorRepair
-from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.healing import Healing
 from replicator.runner.left_out import LeftOutTables
 from replicator.runner.lost_binlog import LostBinlog
@@ -74,7 +73,6 @@ class Rereads:
         lost_binlog: whether the connector lacks binlogs; None if nothing monitors the connector.
         watch: finds changes that the events do not show; None if the binlog is not watched.
         definitions: compares definitions with the source; None if they are not compared.
-        snapshots: finds the tables that were empty at a repeated snapshot; None if nothing checks that.
         new_tables: the tables that the source has and the lake lacks.
         repair: the repairs of the connector.
     """
@@ -93,7 +91,6 @@ class Rereads:
         self.lost_binlog: LostBinlog | None = None
         self.watch: BinlogWatch | None = None
         self.definitions: DefinitionChecks | None = None
-        self.snapshots: EmptySnapshots | None = None
         self._undefined: dict[TableId, float] = {}
         self._reset_at = 0.0
         # They are not requested again before the mirror is restarted, or they were read on command.
@@ -113,7 +110,6 @@ class Rereads:
         recovers = recovers or self.repair.is_busy or self.repair.has_more
         recovers = recovers or (self.watch is not None and self.watch.is_behind)
         recovers = recovers or (self.definitions is not None and self.definitions.is_behind)
-        recovers = recovers or (self.snapshots is not None and self.snapshots.is_waiting)
         requested = self._active or self._waiting or self._context.misread.any_left
         return bool(requested or self.new_tables.must_ask or recovers)
 

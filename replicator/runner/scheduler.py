@@ -25,7 +25,6 @@ from replicator.maintenance.upkeep import TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
-from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.log_check import check_progress, unmatched_patterns
 from replicator.runner.rereads import Rereads
 from replicator.runner.scheduled_checks import ScheduledChecks
@@ -101,12 +100,11 @@ class Scheduler:
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
         self._renames, self._silent = TableRenames(context, self.tables), SilentTables(context)
         self.rereads: Rereads | None = None
-        self.snapshots = EmptySnapshots(context, self.tables)
         self.checks: ScheduledChecks | None = None
         self._log_start: Offsets = {}
         self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
         self.totals = totals or RunTotals(with_before=not context.config.log.flattened)
-        self.statements = SchemaTopic(context, self.tables, self.snapshots, self.totals)
+        self.statements = SchemaTopic(context, self.tables, self.totals)
         self._awaiting: set[TableId] = set()
         self._compiled: bool | None = None
         self._unmatched_known = False
@@ -237,11 +235,10 @@ class Scheduler:
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
-        self.snapshots.step()
         if self.rereads is None or self.stopping.is_set():
             return
-        if self.rereads.any_left or self.snapshots.is_look_due:
-            # New tables have no events yet that would start a batch; nor need a repeated snapshot have any.
+        if self.rereads.any_left:
+            # New tables have no events yet that would start a batch.
             self.statements.read()
         # A table that is published would be past the position of the tag.
         self.rereads.step(self._log_start, publishes=not self.tags.is_started)

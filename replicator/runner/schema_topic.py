@@ -10,7 +10,6 @@ from replicator.batch import MirrorContext
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import first_line
 from replicator.model.records import BadRecord
-from replicator.runner.empty_snapshots import EmptySnapshots
 from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
 from replicator.telemetry import get_logger
@@ -23,12 +22,9 @@ _INTERVAL_S: Final = 5.0
 class SchemaTopic:
     """The statements of the schema-change topic, as far as the mirror has read and followed them."""
 
-    def __init__(
-        self, context: MirrorContext, tables: TableStates, snapshots: EmptySnapshots, totals: RunTotals
-    ) -> None:
+    def __init__(self, context: MirrorContext, tables: TableStates, totals: RunTotals) -> None:
         self._context = context
         self._tables = tables
-        self._snapshots = snapshots
         self._totals = totals
         self._bad_records: list[BadRecord] = []
         self._followed, self._due = 0, time.monotonic() + _INTERVAL_S
@@ -42,7 +38,6 @@ class SchemaTopic:
         # Kept until they are quarantined: if that fails, they are not read from the log again.
         self._bad_records += self._context.schemas.add_schema_changes(self._context.log.schema_changes())
         self._tables.notice_definitions()
-        self._snapshots.note()
         if not self._bad_records:
             return
         try:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from replicator.model.position import SourcePosition
-from replicator.model.snapshot import SnapshotRead
 from replicator.model.table import Column, TableId, TableSchema
-from replicator.schema.binlog_order import Boundary, SnapshotPlace, VersionStart, binlog_key, snapshot_of
+from replicator.schema.binlog_order import Boundary, VersionStart, binlog_key
 from replicator.schema.conversions import changes_expressions, fits_in_place, keeps_values
 from replicator.schema.partition_layout import PartitionChange, PartitionLayout
 from replicator.schema.row_conditions import PartitionCondition
@@ -53,7 +52,7 @@ class TableDefinition:
         whole_database: whether all tables of the database were dropped; `table` has no name then.
         generation: the generation of the binlog; see `DefinitionClock`.
         recollated: whether the statement may give columns another character set or collation.
-        sent_ms: when its record was sent, milliseconds since the epoch; 0 if unknown.
+        recovered: whether the connector read it only to rebuild its schema history, and continued where it had ended.
     """
 
     table: TableId
@@ -75,12 +74,12 @@ class TableDefinition:
     whole_database: bool = False
     generation: int = 0
     recollated: bool = False
-    sent_ms: int = 0
+    recovered: bool = False
 
     @property
     def is_read(self) -> bool:
         """Whether an initial snapshot read it; only then, as in rows, the id of the server is missing."""
-        return self.snapshot and not self.position.server_id
+        return self.snapshot and not self.position.server_id and not self.recovered
 
     @property
     def at(self) -> int:
@@ -115,10 +114,9 @@ class SchemaVersion:
         unlogged: the statement with which the version begins if it changed rows of the table without events.
         generated: the generated columns, as far as statements show them.
         removed: which rows the statement `unlogged` removed; None if the definition of the table does not tell.
-        read_at: the initial snapshots that showed it again.
-        read_before: the initial snapshots from before it.
-        is_read: whether it begins with the definition that an initial snapshot read.
-        sent_ms: see `TableDefinition`.
+        begins_epoch: whether it begins with the definition of a repeated initial snapshot: what is known of earlier
+            events tells nothing of later ones.
+        recovered: see `TableDefinition`.
     """
 
     at: int
@@ -138,34 +136,18 @@ class SchemaVersion:
     unlogged: str | None = None
     generated: frozenset[str] = frozenset()
     removed: PartitionCondition | None = None
-    read_at: frozenset[SnapshotPlace] = frozenset()
-    read_before: frozenset[SnapshotPlace] = frozenset()
-    is_read: bool = False
-    sent_ms: int = 0
+    begins_epoch: bool = False
+    recovered: bool = False
 
     @property
     def start(self) -> VersionStart:
         """What its events are compared with."""
-        key = binlog_key(self.position)
-        return VersionStart(key, self.position.gtid, self.ts_ms, self.reads, self.read_before)
+        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms)
 
     @property
     def is_given(self) -> bool:
         """Whether it was read from the source because the log has no definition; see `SchemaHistories.define`."""
         return self.declared and not self.position.pos
-
-    @property
-    def statement(self) -> object:
-        """What identifies the statement with which it begins, also if it is sent again; None if there is none."""
-        if not self.declared or self.is_read:
-            return None
-        return self.position.gtid or (self.position.server_id, binlog_key(self.position), self.ts_ms)
-
-    @property
-    def reads(self) -> frozenset[SnapshotPlace]:
-        """The initial snapshots that showed this version."""
-        own = {SnapshotPlace(binlog_key(self.position), self.ts_ms)} if self.is_read else set[SnapshotPlace]()
-        return self.read_at | own
 
     def key(self, of_events: tuple[str, ...]) -> tuple[str, ...]:
         """Return the columns that identify rows: the key of events if the source's definition has none."""
@@ -217,10 +199,13 @@ class SchemaHistory:
         """Return the index of the version in effect at `at`, which is the `at` of a definition."""
         return max((i for i, v in enumerate(self.versions) if v.at <= at), default=0)
 
-    def index_of(self, position: SourcePosition, ts_ms: int) -> int:
-        """Return the index of the version to which an event belongs; `ts_ms` is its source time, 0 if unknown."""
-        versions = enumerate(self.versions)
-        return max((i for i, v in versions if v.start.is_before(position, ts_ms)), default=0)
+    def index_of(self, position: SourcePosition, ts_ms: int, first: int = 0, *, is_row: bool = False) -> int:
+        """Return the index of the version to which an event belongs: `first`, or a later one.
+
+        `ts_ms` is its source time, 0 if unknown. For `is_row`, see `VersionStart.is_before`.
+        """
+        starts = ((i, self.versions[i].start) for i in range(len(self.versions) - 1, first, -1))
+        return next((i for i, start in starts if start.is_before(position, ts_ms, is_row=is_row)), first)
 
     def boundary(self, index: int) -> Boundary:
         """Return where version `index` begins in the log."""
@@ -232,56 +217,13 @@ class SchemaHistory:
         """The versions with the table's current name."""
         return self.versions[self.own :]
 
-    @property
-    def reads(self) -> frozenset[SnapshotPlace]:
-        """The initial snapshots that the definitions show."""
-        return frozenset[SnapshotPlace]().union(*(v.reads for v in self.versions))
+    def epoch_of(self, index: int) -> int:
+        """Return the index of the version with which the epoch of version `index` begins."""
+        return max((i for i in range(1, index + 1) if self.versions[i].begins_epoch), default=0)
 
-    @property
-    def repeated_reads(self) -> frozenset[SnapshotPlace]:
-        """The initial snapshots except the first."""
-        first = self.versions[0] if self.versions else None
-        return self.reads - (first.reads - first.read_at if first is not None else frozenset())
-
-    def snapshot_of(self, read: SnapshotRead) -> SnapshotPlace | None:
-        """Return where the definitions show an initial snapshot; None if they do not."""
-        return snapshot_of(self.reads, binlog_key(read.position), read.ts_ms) if read.is_initial else None
-
-    def is_executed_again(self, index: int) -> bool:
-        """Return whether an earlier version begins with the same statement: its place fits events of both."""
-        statement = self.versions[index].statement
-        return statement is not None and any(v.statement == statement for v in self.versions[:index])
-
-    def loses_values_again(self, index: int) -> bool:
-        """Return whether version `index` begins with a statement that removes rows or columns a second time."""
-        if not self.is_executed_again(index):
-            return False
-        before, version = self.versions[index - 1], self.versions[index]
-        return version.recreated or not version.carried.keys() >= set(before.schema.names)
-
-    def last_read_before(self, index: int) -> SnapshotPlace | None:
-        """Return the newest repeated snapshot before whose rows no event belongs to version `index`.
-
-        It was sent before that version's definition, or sent it first. None if there is no such snapshot; or if the
-        version's statement was executed only once, because its GTID tells which events come before it.
-        """
-        earlier, own = self.versions[:index], self.versions[index]
-        if own.position.gtid is not None and not self.is_executed_again(index):
-            return None
-        reads = (own.reads - own.read_at).union(*(v.reads for v in earlier)) & self.repeated_reads
-        return max(reads, key=lambda place: place.ts_ms, default=None)
-
-    def first_read_of(self, index: int) -> SnapshotPlace | None:
-        """Return the oldest repeated snapshot after whose rows no event belongs to a version before `index`.
-
-        None if there is no such snapshot; or if the version begins with a statement that has a GTID: it tells which
-        events come before it, also if these come again because the offsets of the connector were set back.
-        """
-        version = self.versions[index]
-        if not version.is_read and version.position.gtid is not None:
-            return None
-        reads = version.reads & self.repeated_reads
-        return min(reads, key=lambda place: place.ts_ms, default=None)
+    def epoch_after(self, at: int) -> int | None:
+        """Return the index of the first version after `at` that begins an epoch; None if there is none."""
+        return next((i for i, v in enumerate(self.versions) if v.at > at and v.begins_epoch), None)
 
     def until(self, at: int | None) -> "SchemaHistory":
         """Return the history without versions that begin after `at` (None: the end), but with one of its own name."""
@@ -369,11 +311,8 @@ class SchemaHistory:
         old = self.versions[index - 1]
         if (
             version.recreated
-            or version.is_read  # Only their offsets tell which changes of other servers came before it.
-            or (version.position.gtid is None and self.last_read_before(index) is not None)
+            or version.begins_epoch
             or version.unlogged is not None
-            # What the mirror has from before it decides whether it is followed.
-            or self.loses_values_again(index)
             or carried_key(old.schema.key, version.carried) != set(version.schema.key)
         ):
             return True

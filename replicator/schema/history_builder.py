@@ -6,7 +6,7 @@ from dataclasses import replace
 from replicator.model.identifiers import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
-from replicator.schema.binlog_order import SnapshotPlace, binlog_key
+from replicator.schema.binlog_order import binlog_key
 from replicator.schema.history import (
     BEGINNING,
     GENERATION_SHIFT,
@@ -25,12 +25,15 @@ from replicator.schema.table_copies import is_copy_of
 from replicator.schema.table_keys import TableKeys
 
 
-def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | None = None) -> SchemaHistory:
+def build_history(
+    definitions: Sequence[TableDefinition], past: SchemaHistory | None = None, *, reads_again: bool = False
+) -> SchemaHistory:
     """Build the history of one table from its `definitions`, which are ordered by position.
 
-    `past` is its history under its previous name, if the first definition renamed it.
+    `past` is its history under its previous name, if the first definition renamed it. For `reads_again`, see
+    `HistoryBuilder`.
     """
-    builder = HistoryBuilder(past)
+    builder = HistoryBuilder(past, reads_again=reads_again)
     for definition in definitions:
         builder.apply(definition)
     return builder.history
@@ -39,12 +42,13 @@ def build_history(definitions: Sequence[TableDefinition], past: SchemaHistory | 
 class HistoryBuilder:
     """Builds the history of one table from definitions, which are applied in the order of their positions.
 
-    `past` is the table's history under its previous name.
+    `past` is the table's history under its previous name. If it `reads_again`, the mirror can read a table from the
+    source: so it does if the connector repeats its snapshot. Else the rows of the snapshot replace those of the table.
     """
 
-    def __init__(self, past: SchemaHistory | None = None) -> None:
+    def __init__(self, past: SchemaHistory | None = None, *, reads_again: bool = False) -> None:
         self._versions = [] if past is None else list(past.versions)
-        self._reads = {place for v in self._versions for place in v.reads}
+        self._reads_again = reads_again
         self._first_own = len(self._versions)
         self._removal: TableRemoval | None = None
         self._keys = TableKeys() if past is None else past.keys
@@ -63,8 +67,6 @@ class HistoryBuilder:
         """Extend the history by a definition, if it is not a redelivered one."""
         if self._versions and definition.at <= self._versions[-1].at:
             # It was delivered again; exchanged names would be exchanged back.
-            if definition.at == self._versions[-1].at:
-                self._note_read(definition)
             return
         if definition.only_statement:
             self._change_keys(definition, ())
@@ -78,20 +80,17 @@ class HistoryBuilder:
         schema, weak = self._with_strong_key(definition, definition.schema)
         last = self._versions[-1] if self._versions else None
         version = _version(definition, schema, last, weak_key=weak)
-        version = replace(
-            version,
-            removed=self._removed_rows(definition, version),
-            read_before=frozenset(self._reads),
-        )
+        version = replace(version, removed=self._removed_rows(definition, version))
         if not self._has_own_version:
             version = replace(version, replaced=None, renamed_from=definition.other_name)
             self._versions.append(version if last is None else _with_other_values(definition, version, last))
+        elif definition.is_read:
+            self._begins_epoch(version)
         elif self._removal is not None and definition.other_name is None:
             self._recreated(definition, version, self._removal)
         else:
             self._altered(definition, _with_other_rows(definition, version))
         self._removal = None
-        self._reads |= self._versions[-1].reads
 
     def _change_keys(self, d: TableDefinition, key: Sequence[str]) -> None:
         """Apply the statement of a definition, whose key Debezium considers to be `key`, to the table's keys."""
@@ -159,6 +158,22 @@ class HistoryBuilder:
         if self._has_own_version and not d.snapshot:
             self._removal = TableRemoval(d.at, d.position, d.ts_ms, d.other_name)
 
+    def _begins_epoch(self, version: SchemaVersion) -> None:
+        """Append the version that a repeated snapshot shows; no statement relates it to the one before."""
+        last = self._versions[-1].schema
+        carried = {n: n for n in version.schema.names if n in last.names}
+        unlogged = "a repeated snapshot of the connector" if self._reads_again else None
+        self._versions.append(
+            replace(
+                version,
+                carried=carried,
+                unexplained=frozenset(last.names) - carried.keys(),
+                recreated=not self._reads_again,
+                unlogged=unlogged,
+                begins_epoch=True,
+            )
+        )
+
     def _recreated(self, d: TableDefinition, version: SchemaVersion, removal: TableRemoval) -> None:
         """Append a version whose columns are matched by name only, because no statement relates the two tables.
 
@@ -187,22 +202,9 @@ class HistoryBuilder:
             names = ", ".join(sorted(computed))
             version = replace(version, unlogged=f"ALTER TABLE {d.table.name} …, with the generated {names},")
         same = (version.schema, dict(d.source_types)) == (last.schema, dict(last.source_types))
-        if same and version.unlogged is None and _was_shown_before(d, last):
-            # The changes between the two in the log may be from before it, with other columns.
-            text = f"ALTER TABLE {d.table.name} …, which a snapshot had shown before it was sent,"
-            version = replace(version, unlogged=text)
         replaced = self._removal is not None or d.other_name is not None
         if not same or replaced or version.unlogged is not None or _moved(version.carried, version.schema):
             self._versions.append(version)
-        else:
-            self._note_read(d)
-
-    def _note_read(self, d: TableDefinition) -> None:
-        """Record the initial snapshot that shows the last version again, if `d` is of one."""
-        last, place = self._versions[-1], SnapshotPlace(binlog_key(d.position), d.ts_ms)
-        if d.is_read and d.schema is not None and place not in last.reads:
-            self._versions[-1] = replace(last, read_at=last.read_at | {place})
-            self._reads.add(place)
 
 
 def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:
@@ -235,18 +237,6 @@ def _recomputes(d: TableDefinition, last: SchemaVersion, version: SchemaVersion)
     A snapshot's statements were not executed.
     """
     return not d.snapshot and (d.recollated or may_recompute(last, version))
-
-
-def _was_shown_before(d: TableDefinition, last: SchemaVersion) -> bool:
-    """Return whether a statement changed columns before a snapshot that showed the last version, and comes after it.
-
-    So it is if the offsets of the connector are set back, or if the snapshot did not lock the table. The GTID of a
-    statement that comes again tells which changes are from before it.
-    """
-    changes_columns = bool(d.generated) or (d.moves is not None and bool(d.moves.renamed or d.moves.dropped))
-    if d.snapshot or not changes_columns or not (last.is_read or d.position.gtid is None):
-        return False
-    return any(d.ts_ms <= read.ts_ms for read in last.reads)
 
 
 def _repeated(d: TableDefinition, last: SchemaVersion) -> TableDefinition:
@@ -289,8 +279,7 @@ def _version(
         weak_key=weak_key,
         unlogged=d.unlogged,
         generated=_generated(d, schema, last, carried),
-        is_read=d.is_read,
-        sent_ms=d.sent_ms,
+        recovered=d.recovered,
     )
 
 

@@ -56,8 +56,6 @@ It then also leaves out events that it cannot process, and does not tell which.
 FAIL_AT_EVENTS: Final = dict.fromkeys(SKIP_EVENTS, "fail")
 """The usual setting instead of `SKIP_EVENTS`."""
 
-REBUILT_AT: Final = "replicator.rebuilt.at"
-"""A setting of the mirror's own: the offset at which the connector continued when it read all definitions again."""
 _SET_ASIDE: Final = "replicator.set.aside"
 """A setting of the mirror's own, which Kafka Connect keeps: the tables that the connector leaves out for some time."""
 _TABLES: Final = "table.include.list"

@@ -73,48 +73,6 @@ def test_table_without_a_key_gets_them_once(lake: LakeHarness, size: int, *, cha
     assert ids(lake) == [1, 2, 3, 5, 6]
 
 
-def test_table_without_a_key_pauses_if_changes_from_before_the_snapshot_come_again(lake: LakeHarness) -> None:
-    """The connector was set back to an offset from before the snapshot, whose rows have these changes."""
-    records = [*ROWS, *SENT, *read(900, 90, 30, 1, 2, 3, 5), SENT[2]]
-    lake.write([KEYLESS, *(replace(record, key=None) for record in records)])
-    mirror = lake.catch_up()
-    (reason,) = mirror.summary().paused.values()
-    assert "which is before the snapshot" in reason
-
-
-ELSEWHERE = row("c", 7, Place(900, 90, 0, 13_000), partition=1)
-
-
-@pytest.mark.parametrize(
-    "cuts", [[], [(6, 1)], [(6, 1), (9, 1)], [(9, 2)], [(6, 1), (12, 1)], [(6, 0), (12, 0)], [(12, 1)]]
-)
-def test_table_pauses_if_changes_come_again_in_a_partition_without_rows_of_the_snapshot(
-    lake: LakeHarness, cuts: list[tuple[int, int]]
-) -> None:
-    moved = row("c", 7, Place(901, 50, 0, 13_000), partition=1)
-    lake.write([DEFINITION, *ROWS, *SENT, ELSEWHERE, *again(901, 4), ELSEWHERE, moved])
-    mirror = lake.mirror()
-    for ends in [*cuts, (12, 3)]:
-        mirror.advance({ORDERS: dict(enumerate(ends))})
-    (reason,) = mirror.summary().paused.values()
-    assert "came again in partition 1, in which a repeated snapshot has no rows" in reason
-
-
-@pytest.mark.parametrize("cuts", [[], [(6, 1)], [(9, 2)], [(12, 2)]])
-def test_later_changes_in_a_partition_without_rows_of_the_snapshot_are_applied(
-    lake: LakeHarness, cuts: list[tuple[int, int]]
-) -> None:
-    new = row("c", 8, Place(901, 50, 0, 31_000), partition=1)
-    lake.write([DEFINITION, *ROWS, *SENT, ELSEWHERE, *again(901, 4), new])
-    mirror = lake.mirror()
-    for ends in [*cuts, (12, 2)]:
-        mirror.advance({ORDERS: dict(enumerate(ends))})
-    lake.write([new])
-    mirror.advance({ORDERS: {0: 12, 1: 3}})
-    assert mirror.summary().paused == {}
-    assert ids(lake) == [1, 2, 3, 5, 8]
-
-
 @pytest.mark.parametrize("file", [3, 901])
 def test_mirror_is_rebuilt_from_such_changes(lake: LakeHarness, file: int) -> None:
     later = row("c", 6, Place(file, 200, 0, 31_000))

@@ -140,19 +140,6 @@ def test_table_pauses_if_the_definition_does_not_arrive_and_continues_once_it_do
     assert rows(growing) == [(1, "a"), (2, "b@")]
 
 
-def test_event_without_a_column_that_earlier_ones_have_waits_for_the_definition(growing: LakeHarness) -> None:
-    growing.write([defined(4, ID, NAME, MAIL), change(100, id=1, name="a", mail="a@")])
-    first = growing.mirror()
-    advance(first)
-    growing.write([change(300, "d", id=1, name="a"), tombstone(1), change(301, id=2, name="b"), tombstone(3)])
-    mirror = growing.mirror()
-    mirror.context.image_fields.update(first.context.image_fields)
-    advance(mirror)
-    assert rows(growing) == [(1, "a", "a@")]
-    advance(mirror, altered(200, "ALTER TABLE orders DROP mail", ID, NAME))
-    assert [row["id"] for row in growing.rows("orders")] == [2]
-
-
 def test_differences_that_are_no_late_definitions_are_not_waited_for(growing: LakeHarness) -> None:
     """A column that the connector leaves out; an event of an older definition; one older than all."""
     ddl = "ALTER TABLE orders DROP mail"

@@ -26,7 +26,6 @@ from tests.support.lake_harness import LakeHarness
 from tests.support.replicated_log import binlog_place, replicate
 from tests.support.story_fates import (
     ADDED_PARTITION,
-    BEFORE_SNAPSHOT,
     INTERRUPTED,
     NO_SNAPSHOT,
     ROLLED_BACK,
@@ -258,9 +257,6 @@ class StoryPlayer:
             # After the snapshot of a replica that lags, the last transaction of an earlier file may come again.
             if not table.key or self._has_repeated_snapshot:
                 fate.pauses.add(INTERRUPTED)
-            if not table.key and self._has_repeated_snapshot:
-                # The new server may have changes at lower positions than the first one had the snapshot.
-                fate.pauses.add(BEFORE_SNAPSHOT)
             for partition in range(self.source.partitions):
                 events = self._delivered_changes(table, partition)
                 # The mirror may know a transaction from this server, or from the one on which it was committed.

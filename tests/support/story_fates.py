@@ -4,13 +4,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 ROLLED_BACK: Final = "was rolled back or replaced"
-BEFORE_SNAPSHOT: Final = "which is before the snapshot"
 NO_SNAPSHOT: Final = "does not begin with a snapshot"
 ADDED_PARTITION: Final = "changes of one row may be in two of them"
 INTERRUPTED: Final = "interrupted when another server became the source"
 UNKNOWN_SURVIVORS: Final = "the offsets in the changelog do not tell which rows survive"
-NOT_READ: Final = ("in which a repeated snapshot has no rows", "before changes that it had sent")
-"""Parts of the reasons for which a table pauses if a repeated snapshot has no rows in a partition."""
+NOT_READ: Final = ("its topic has several partitions", "before changes that it had sent")
+"""Parts of the reasons for which a table of a divided topic pauses at a repeated snapshot without a source."""
 
 
 @dataclass
@@ -48,4 +47,4 @@ class Fate:
         """Note that the topic was recreated; `since` is the number of records of the source before its first one."""
         self.lost, self.since = True, since
         if is_divided:
-            self.pauses.add(UNKNOWN_SURVIVORS)
+            self.pauses |= {UNKNOWN_SURVIVORS, *NOT_READ}

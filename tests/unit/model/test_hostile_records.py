@@ -37,7 +37,6 @@ from replicator.model.reread import KeySpan, Narrowed, Request, StagingState, ne
 from replicator.model.restatement import Restatement
 from replicator.model.seen_transactions import SeenNumbers, SeenTransactions
 from replicator.model.snapshot import SnapshotRead
-from replicator.model.snapshot_checks import Awaited, SnapshotChecks, checks_in
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.model.truncate import Truncate
@@ -161,10 +160,6 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
         runs_to_json({Step.EXPIRE: StepRun(1, 2, 3)}),
     ),
     "names_in": (names_in, '["a"]'),
-    "checks_in": (
-        of_property(checks_in, "replicator.snapshot-awaited.a", **{"replicator.snapshots-known": "5"}),
-        SnapshotChecks(5, {TABLE: Awaited(1, 2)}).properties()[f"replicator.snapshot-awaited.{TABLE}"],
-    ),
     "recorded_purges": (
         of_property(recorded_purges, PURGING_KEY + "a"),
         purge_record("shop.a", "/lake/a")[1],

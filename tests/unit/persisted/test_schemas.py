@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY, REWIND_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
+from replicator.lake.recoveries import RECOVERED_KEY
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
 from replicator.model.commit_marker import (
@@ -33,7 +34,6 @@ from replicator.model.reread import (
     new_request,
 )
 from replicator.model.restatement import RESTATED_KEY, Restatement
-from replicator.model.snapshot_checks import Awaited, SnapshotChecks
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
 from replicator.model.watched import WATCHED_KEY, Watched
@@ -153,9 +153,8 @@ def test_every_property_is_described() -> None:
             WATCHED_KEY: Watched(
                 "3e11-17", "binlog.000007", 4, "binlog.000008", 157, "3e11-17:1-5"
             ).to_json(),
-            **SnapshotChecks(
-                7, {TableId("shop", "a"): Awaited(5, None), TableId("shop", "b"): Awaited(0, 3)}
-            ).properties(),
+            "replicator.snapshots-known": "7",
+            RECOVERED_KEY: '["binlog.000007:157"]',
             f"{VERIFIED_KEY}shop.a": CHECK.to_json(),
             f"{COMPARED_KEY}shop.a": Comparison(
                 TableId("shop", "a"), 1, 2, 3, 4, "text", ("7", "x00"), 8

@@ -251,7 +251,7 @@ def test_a_table_is_not_missed_that_the_source_need_not_have(
 
 def test_a_table_that_another_ones_repair_corrected_is_read_again_once(harness: Harness) -> None:
     harness.compare(source("x", "y"))
-    swapped = replace(version(2, "y", "x"), is_read=True)
+    swapped = replace(version(2, "y", "x"), recovered=True)
     harness.histories[A] = SchemaHistory((version(1, "x", "y"), swapped))
     for _ in range(2):
         harness.compare(source("y", "x"))
@@ -263,19 +263,19 @@ def test_a_table_that_was_repaired_is_not_read_twice(harness: Harness) -> None:
     for _ in range(2):
         harness.compare(source("y", "x"))
     harness.paused.clear()
-    swapped = replace(version(2, "y", "x"), is_read=True)
+    swapped = replace(version(2, "y", "x"), recovered=True)
     harness.histories[A] = SchemaHistory((version(1, "x", "y"), swapped))
     harness.compare(source("y", "x"))
     assert harness.causes == [(A, DefinitionWrong)]
 
 
-@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("recovered", [True, False])
 def test_a_version_that_a_statement_or_the_first_snapshot_made_reads_nothing_again(
-    harness: Harness, *, is_read: bool
+    harness: Harness, *, recovered: bool
 ) -> None:
-    newer = replace(version(2, "y", "x"), is_read=is_read)
+    newer = replace(version(2, "y", "x"), recovered=recovered)
     harness.histories[A] = SchemaHistory((version(1, "x", "y"), newer))
-    if not is_read:
+    if not recovered:
         harness.compare(source("y", "x"))
     harness.compare(source("y", "x"))
     assert not harness.done

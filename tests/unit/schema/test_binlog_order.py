@@ -1,13 +1,10 @@
 """The order of events and schema versions, on one server and on several."""
 
-from dataclasses import replace
-
 import pytest
 
 from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
-from replicator.model.truncate import RESET_MS, SKEW_MS
-from replicator.schema.binlog_order import CLOCK_MS, SnapshotPlace, VersionStart, binlog_key
+from replicator.schema.binlog_order import CLOCK_MS, VersionStart, binlog_key
 
 T0 = 1_700_000_000_000
 
@@ -41,58 +38,18 @@ def test_positions_decide_on_one_server() -> None:
     assert not start(5).is_before(at(5, 99), T0 + 5 * CLOCK_MS)
 
 
-def test_position_after_a_reset_is_later() -> None:
-    assert start(900).is_before(at(1), T0 + RESET_MS + 1)
-    assert not start(900).is_before(at(1), T0 + RESET_MS)
+def test_times_do_not_decide_without_gtids() -> None:
+    assert not start(900).is_before(at(1), T0 + 10_000 * CLOCK_MS)
     # Imported changes keep their old times.
-    assert start(900).is_before(at(901), T0 - RESET_MS - 1)
+    assert start(900).is_before(at(901), T0 - 10_000 * CLOCK_MS)
 
 
-def read(file: int, pos: int = 100) -> SourcePosition:
-    return replace(at(file, pos), server_id=0)
-
-
-def test_rows_of_a_snapshot_belong_to_the_version_that_it_read() -> None:
-    place = SnapshotPlace(binlog_key(at(7)), T0 + 4 * CLOCK_MS)
-    version = replace(start(900, gtid="a:50"), reads=frozenset({place}))
-    assert version.is_before(read(7), T0 - 5 * CLOCK_MS)
-    assert not version.is_before(read(7, 101), T0)
-    assert not version.is_before(at(7), T0)
-
-
-def test_times_decide_between_rows_of_two_snapshots_at_one_position() -> None:
-    place = SnapshotPlace(binlog_key(at(7)), T0 + 4 * CLOCK_MS)
-    earlier = place._replace(ts_ms=T0 - 9 * CLOCK_MS)
-    version = replace(start(900, gtid="a:50"), reads=frozenset({place}), read_before=frozenset({earlier}))
-    assert version.is_before(read(7), T0 + 5 * CLOCK_MS)
-    assert version.is_before(read(7), 0)
-    # The clock of MySQL may be behind Kafka Connect's, with which snapshots are marked, or ahead of it.
-    assert version.is_before(read(7), T0 - 2 * CLOCK_MS)
-    assert not version.is_before(read(7), T0 - 3 * CLOCK_MS)
-    assert replace(version, ts_ms=T0 + 90 * CLOCK_MS).is_before(read(7), T0 + 5 * CLOCK_MS)
-    long_before = replace(version, read_before=frozenset({earlier._replace(ts_ms=T0 - 10 * SKEW_MS)}))
-    assert long_before.is_before(read(7), T0 - 55 * CLOCK_MS)
-    assert not long_before.is_before(read(7), T0 - 57 * CLOCK_MS)
-
-
-def test_rows_of_a_snapshot_from_before_a_version_do_not_belong_to_it() -> None:
-    """A server with lower positions executed the statement."""
-    version = replace(
-        start(7, gtid="b:3"), read_before=frozenset({SnapshotPlace(binlog_key(at(900)), T0 - 1)})
-    )
-    assert not version.is_before(read(900), T0 - 1)
-    assert version.is_before(read(901), T0 - 1)
-
-
-def test_changes_after_a_snapshot_belong_to_the_version_that_it_read_without_gtids() -> None:
-    place = SnapshotPlace(binlog_key(at(7)), T0 + 3 * SKEW_MS)
-    version = replace(start(900), reads=frozenset({place}))
-    assert version.is_before(at(7, 101), place.ts_ms - SKEW_MS + 1)
-    assert not version.is_before(at(7, 99), place.ts_ms)
-    assert not version.is_before(at(899), place.ts_ms - SKEW_MS)
-    soon = replace(version, reads=frozenset({place._replace(ts_ms=T0 + 1)}))
-    assert not soon.is_before(at(899), T0)
-    assert soon.is_before(at(7, 101), T0 + 1)
+def test_rows_of_a_snapshot_belong_to_the_version_at_their_position() -> None:
+    """A server with lower positions may have executed the others."""
+    row = at(900)
+    assert start(900).is_before(row, T0, is_row=True)
+    for other in (start(900, 99), start(7), start(900, gtid="b:3"), start(7, gtid="b:3")):
+        assert not other.is_before(row, T0, is_row=True)
 
 
 def test_numbers_decide_between_transactions_of_one_origin() -> None:

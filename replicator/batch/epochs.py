@@ -1,0 +1,124 @@
+"""The epochs of a table: the stretches of its events that each follow one initial snapshot of the connector.
+
+Nothing that is known of the events before a snapshot tells to which schema version those after it belong, or which of
+them the mirror has: the connector may read another server. So nothing is compared across epochs, and a table does not
+pass from one to the next by its events: it is read again from the source. Where no source can be read, the table begins
+anew at the first row of the snapshot, in the order of offsets.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import functions as F
+
+from replicator.batch.context import MirrorContext, TableTask, read_records
+from replicator.decode.version_ranges import is_row_of
+from replicator.errors import SnapshotLacksTable, SourceChanged
+from replicator.model.commit_marker import PartitionProgress
+from replicator.model.table import TableId
+from replicator.schema.binlog_order import binlog_key
+from replicator.schema.history import SchemaHistory
+
+
+def refuse_next_epoch(context: MirrorContext, task: TableTask) -> None:
+    """Check that no later epoch than that of the mirror has begun, if the table can be read again.
+
+    Raises:
+        SourceChanged: one has begun.
+    """
+    progress = context.ledger.progress(task.table)
+    marker, state = progress.mirror, progress.mirror_schema
+    if marker is None:
+        return
+    if marker.snapshot is not None and marker.snapshot.replaces_rows:
+        # An earlier version of the engine was to remove rows at the end of this snapshot.
+        raise source_changed(task.table, str(marker.snapshot.position))
+    if state is None or not context.reads_again:
+        return
+    history = context.schemas.history(task.table)
+    if (begun := history.epoch_after(state.at)) is not None:
+        raise source_changed(task.table, str(history.versions[begun].position))
+
+
+def source_changed(table: TableId, position: str) -> SourceChanged:
+    """Return the error of a table whose epoch has ended."""
+    return SourceChanged(
+        f"the connector took its snapshot again, at {position}: changes of {table} from before may be missing",
+        f"read the table again: replicator heal {table}",
+    )
+
+
+def next_epoch(context: MirrorContext, task: TableTask, history: SchemaHistory) -> int | None:
+    """Return the index of the version with which the next epoch begins, if offsets must tell where; else None.
+
+    Positions tell it, unless they went back. Then another server, or another binlog, was read.
+    """
+    known = context.ledger.progress(task.table).schema_at
+    known = known if task.since_schema_at is None else task.since_schema_at
+    first = history.own if known is None else history.index_at(known)
+    for i in range(first + 1, len(history.versions)):
+        if history.versions[i].begins_epoch:
+            return i
+    return None
+
+
+def first_rows(context: MirrorContext, task: TableTask, history: SchemaHistory, epoch: int) -> dict[int, int]:
+    """Return partition → the offset of the first row of the snapshot with which an epoch begins, in the task.
+
+    Raises:
+        SourceChanged: the topic has several partitions, so the order of their events is not known.
+    """
+    position = history.versions[epoch].position
+    records = context.schemas.with_sources(read_records(context, task))
+    rows = records.where(F.col("value").isNotNull() & is_row_of(F.col("source"), binlog_key(position)))
+    found = rows.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+    if found and any(r.partition for r in task.ranges):
+        raise SourceChanged(
+            f"the connector took its snapshot of {task.table} again, at {position}, and its topic has several "
+            "partitions: the order of their events is not known",
+            f"let the mirror read the source (source.url), and run: replicator heal {task.table}",
+        )
+    return {row["partition"]: row["first"] for row in found}
+
+
+def refuse_missing_rows(context: MirrorContext, table: TableId) -> None:
+    """Check that no repeated snapshot has sent no rows of a table whose mirror has some; the log is complete.
+
+    Raises:
+        SnapshotLacksTable: one has sent none.
+    """
+    progress, history = context.ledger.progress(table), context.schemas.history(table)
+    state = progress.mirror_schema
+    epoch = None if progress.mirror is None or state is None else history.epoch_after(state.at)
+    mirror = None if epoch is None else context.lake.load(context.config.lake.namespace, table.name)
+    if epoch is None or mirror is None or mirror.is_empty:
+        return
+    position = history.versions[epoch].position
+    raise SnapshotLacksTable(
+        f"the connector took its snapshot again, at {position}, and sent no rows of {table}: it was empty, or changes "
+        "are missing",
+        f"let the mirror read the source (replicator run), and then: replicator heal {table}",
+    )
+
+
+def oldest_version(
+    context: MirrorContext, task: TableTask, before: Mapping[int, PartitionProgress]
+) -> int | None:
+    """Return the `at` of the oldest schema version that new events of a task may have; None if unknown.
+
+    They are of the epoch of the lake, or of that which begins with the task, and come after what the table has read of
+    their partitions. The lake may have followed a later version than that.
+    """
+    history, progress = context.schemas.history(task.table), context.ledger.progress(task.table)
+    if not history:
+        return None
+    if task.since_schema_at is not None:
+        return task.since_schema_at
+    if progress.schema_at is None:
+        return None
+    followed = history.index_at(progress.schema_at)
+    first = history.epoch_of(followed)
+    highs = [p.high_water for r in task.ranges if (p := before.get(r.partition)) is not None]
+    if len(highs) == len(task.ranges) and all(high is not None and high.snapshot is None for high in highs):
+        known = (history.index_of(high.position, high.ts_ms, first) for high in highs if high is not None)
+        first = min([followed, *known])
+    return history.versions[first].at if first else None
