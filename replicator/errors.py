@@ -69,13 +69,26 @@ line prints both and exits with `exit_code`.
 
 # ruff: noqa: N818 - the names say what happened; the word Error would only lengthen them
 
+from enum import Enum, auto
 from typing import ClassVar
+
+
+class Remedy(Enum):
+    """What ends the condition of a table that an error reports."""
+
+    OPERATOR = auto()
+    """The operator changes something, or runs a command."""
+    REREAD = auto()
+    """The table is read again from the source, which the mirror does by itself if it can."""
+    WAIT = auto()
+    """What is missing may still come: the table is tried again."""
 
 
 class ReplicatorError(Exception):
     """Base class of all errors: `message` describes the error in one line, `hint` proposes the next step."""
 
     exit_code: ClassVar[int] = 3
+    remedy: ClassVar[Remedy] = Remedy.OPERATOR
     stays_paused: ClassVar[bool] = False
     """Whether a table that pauses because of it stays paused at a restart, until it is read again."""
 
@@ -123,6 +136,8 @@ class NotCaughtUp(CheckFailed):
 
 class SourceError(ReplicatorError):
     """Errors of MySQL."""
+
+    remedy = Remedy.WAIT
 
 
 class SourceUnavailable(SourceError):
@@ -180,6 +195,8 @@ class FencedError(LakeError):
 class CommitConflict(LakeError):
     """A commit conflicted with another commit and could not be repeated."""
 
+    remedy = Remedy.WAIT
+
 
 class CursorExpired(LakeError):
     """The lake no longer tells which changes a consumer lacks, because it was away for too long."""
@@ -212,13 +229,19 @@ class UnsupportedChange(SchemaError):
 class UnknownValues(UnsupportedChange):
     """A schema change gave existing rows values that no log contains."""
 
+    remedy = Remedy.REREAD
+
 
 class UnloggedChange(UnsupportedChange):
     """A statement of the source changed rows of a table, and no event tells which."""
 
+    remedy = Remedy.REREAD
+
 
 class UnknownSurvivors(UnsupportedChange):
     """A TRUNCATE arrived after later changes, and it is not known which rows are newer than it."""
+
+    remedy = Remedy.REREAD
 
 
 class MissingKey(SchemaError):
@@ -240,6 +263,8 @@ class NameTaken(SchemaError):
 class MissingRows(SchemaError):
     """Events change rows that the mirror does not have, so the mirror differed from the source before them."""
 
+    remedy = Remedy.REREAD
+
 
 class ForeignTable(SchemaError):
     """A lake table has the name of one of the mirror's, and is not the mirror's."""
@@ -251,6 +276,8 @@ class ForeignChange(SchemaError):
 
 class MirrorRolledBack(ForeignChange):
     """Others rolled a mirror back, or replaced it, so that its rows are not those of the last commit."""
+
+    remedy = Remedy.REREAD
 
 
 class ForeignColumns(SchemaError):
@@ -264,9 +291,13 @@ class ColumnsDiffer(SchemaError):
 class UnknownPast(SchemaError):
     """The changes of a table before the next events are unknown."""
 
+    remedy = Remedy.REREAD
+
 
 class EventsLost(SchemaError):
     """The log no longer has events of a table that the lake needs."""
+
+    remedy = Remedy.REREAD
 
 
 class TailLost(EventsLost):
@@ -287,18 +318,21 @@ class TransactionsNotNumbered(SchemaError):
     Once the source has deleted its binlog, it cannot tell any more that the transaction is compressed.
     """
 
+    remedy = Remedy.REREAD
     stays_paused = True
 
 
 class TransactionInterrupted(SchemaError):
     """A fail-over interrupted a transaction: its events may have been sent twice, or not at all."""
 
+    remedy = Remedy.REREAD
     stays_paused = True
 
 
 class PartitionsAdded(SchemaError):
     """The topic of a table has more partitions than before: the order of changes of one row is unknown."""
 
+    remedy = Remedy.REREAD
     stays_paused = True
 
 
@@ -309,6 +343,7 @@ class EventsWrong(SchemaError):
     The binlog tells that only once.
     """
 
+    remedy = Remedy.REREAD
     stays_paused = True
 
 
@@ -338,13 +373,19 @@ class DefinitionUnclear(SchemaError):
 class SourceChanged(SchemaError):
     """The connector took its snapshot again, perhaps of another server: changes from before may be missing."""
 
+    remedy = Remedy.REREAD
+
 
 class SnapshotLacksTable(SchemaError):
     """The connector took its snapshot again without rows of a table, and the mirror has rows from before."""
 
+    remedy = Remedy.REREAD
+
 
 class LateDefinition(SchemaError):
     """Events or the lake show a later definition of a table than is known, and the definition may still arrive."""
+
+    remedy = Remedy.WAIT
 
 
 class BeginningMissing(SchemaError):
@@ -357,6 +398,8 @@ class OtherLog(SchemaError):
 
 class MissingSchema(SchemaError):
     """Events have no schema, and no definition of their table is known."""
+
+    remedy = Remedy.WAIT
 
 
 class UnknownWriter(MissingSchema):

@@ -6,44 +6,12 @@ Pure: `Rereads` makes the requests.
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from replicator.config import HealConfig
-from replicator.errors import (
-    EventsLost,
-    EventsWrong,
-    MirrorRolledBack,
-    MissingRows,
-    PartitionsAdded,
-    SnapshotLacksTable,
-    SourceChanged,
-    TransactionInterrupted,
-    TransactionsNotNumbered,
-    UnknownPast,
-    UnknownSurvivors,
-    UnknownValues,
-    UnloggedChange,
-)
+from replicator.errors import Remedy, ReplicatorError
 from replicator.jvm.spark import first_line
 from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
-
-HEALED: Final = (
-    EventsLost,
-    EventsWrong,
-    MirrorRolledBack,
-    MissingRows,
-    TransactionInterrupted,
-    TransactionsNotNumbered,
-    PartitionsAdded,
-    SnapshotLacksTable,
-    SourceChanged,
-    UnknownPast,
-    UnknownSurvivors,
-    UnknownValues,
-    UnloggedChange,
-)
-"""The errors whose cause is gone once the table was read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +46,7 @@ class Healing:
     def note(self, table: TableId, cause: Exception) -> None:
         """Note that a table was paused."""
         self._told.pop(table, None)
-        if isinstance(cause, HEALED):
+        if isinstance(cause, ReplicatorError) and cause.remedy is Remedy.REREAD:
             self._paused[table] = first_line(cause)
         else:
             self._paused.pop(table, None)

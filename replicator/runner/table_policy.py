@@ -6,17 +6,15 @@ from enum import Enum, auto
 
 from replicator.batch import TableTask
 from replicator.errors import (
-    CommitConflict,
     ConfigError,
     DataLossError,
     DecodeError,
     FencedError,
     LakeUnavailable,
-    LateDefinition,
     LogError,
-    MissingSchema,
+    Remedy,
+    ReplicatorError,
     SchemaError,
-    SourceError,
     TablePaused,
 )
 from replicator.jvm.spark import first_line
@@ -63,11 +61,11 @@ def verdict(error: Exception, *, log_grows: bool) -> Verdict:
     may be written before it.
     """
     match error:
-        case MissingSchema() | LateDefinition() if log_grows:
+        case SchemaError(remedy=Remedy.WAIT) if log_grows:
             return Verdict.RETRY
         case SchemaError() | DecodeError() | TablePaused():
             return Verdict.PAUSE
-        case CommitConflict() | SourceError():
+        case ReplicatorError(remedy=Remedy.WAIT):
             return Verdict.RETRY
         case FencedError() | ConfigError():
             return Verdict.RAISE

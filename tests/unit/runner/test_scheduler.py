@@ -17,6 +17,8 @@ from replicator.errors import (
     LakeUnavailable,
     LogUnavailable,
     MissingSchema,
+    Remedy,
+    ReplicatorError,
     SourceUnavailable,
     TablePaused,
     UnsupportedChange,
@@ -26,7 +28,6 @@ from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
-from replicator.runner.healing import HEALED
 from replicator.runner.retries import Retries
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch
@@ -84,7 +85,7 @@ def test_pause_that_stays_is_healed_unless_its_cause_is_there_again(tmp_path: Pa
         harness.mirror.tables.keep_lasting_pauses()
         assert causes == []
         harness.mirror.check_log()
-        assert [isinstance(cause, HEALED) for cause in causes] == [healed]
+        assert [isinstance(c, ReplicatorError) and c.remedy is Remedy.REREAD for c in causes] == [healed]
         assert table in harness.mirror.tables.paused
 
 
