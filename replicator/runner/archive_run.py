@@ -207,7 +207,8 @@ def apply_archive(scheduler: Scheduler, on_progress: OnProgress | None = None) -
     while scheduler.failing and not scheduler.stopping.is_set():
         scheduler.await_retry()
         scheduler.advance(ends, on_events)
-    pause_unfinished(scheduler, ends)
+    if not scheduler.stopping.is_set():
+        pause_unfinished(scheduler, ends)
 
 
 def pause_unfinished(scheduler: Scheduler, ends: Offsets) -> None:

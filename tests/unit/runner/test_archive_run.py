@@ -20,6 +20,7 @@ def archive_scheduler(chunks: Sequence[tuple[OffsetRange, ...]], ends: Any) -> A
     scheduler: Any = Mock(stopping=threading.Event(), failing=False)
     scheduler.check_log.return_value = ({"t": {0: 0}}, ends)
     scheduler.unread_chunks.return_value = chunks
+    scheduler.tables.mirrored.return_value = {}
     return scheduler
 
 
