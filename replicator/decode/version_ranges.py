@@ -40,10 +40,11 @@ def _is_row(source: SparkColumn) -> SparkColumn:
 
 def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
     key, gtid = event_position_key(source), source.getField("gtid")
-    is_read = key == start.key if start.gtid is None else F.lit(False)
     here, own = key >= start.key, start.transaction
+    if start.read_before:
+        here &= ~(_is_row(source) & key.isin(*start.read_before))
     if own is None:
-        return F.when(key.isNotNull(), F.when(_is_row(source), is_read).otherwise(here))
+        return F.when(key.isNotNull(), here)
     time = F.coalesce(source.getField("ts_ms"), F.lit(0))
     number = F.substring_index(gtid, ":", -1)
     first = own.line[1] * BLOCK + 1
@@ -53,8 +54,7 @@ def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
     known = time > 0 if start.ts_ms else F.lit(False)
     apart = known & (F.abs(time - start.ts_ms) > CLOCK_MS)
     past = (
-        F.when(_is_row(source), is_read)
-        .when(same_line, number.cast("long") >= own.number)
+        F.when(same_line, number.cast("long") >= own.number)
         .when(gtid.contains(":") & apart, time > start.ts_ms)
         .otherwise(here)
     )

@@ -9,7 +9,7 @@ Within it, an event is compared with the beginning of a schema version as follow
    then both are probably in one binlog, as in circular replication, and positions decide.
 3. If one of them has no GTID, positions decide.
 
-Rows of an initial snapshot belong to the version that begins at their position, whatever other servers have executed.
+Rows of an initial snapshot belong to no later version than its definition, whatever other servers have executed.
 
 Expressions of the same rules for Spark are in `decode.version_ranges`.
 """
@@ -37,11 +37,13 @@ class VersionStart:
         key: its `binlog_key`.
         gtid: the transaction of the statement; None if there was none, or for a snapshot.
         ts_ms: the source time, milliseconds since the epoch; 0 if unknown.
+        read_before: the `binlog_key` of each initial snapshot that showed an earlier version.
     """
 
     key: int
     gtid: str | None = None
     ts_ms: int = 0
+    read_before: frozenset[int] = frozenset()
 
     @property
     def transaction(self) -> Transaction | None:
@@ -55,10 +57,10 @@ class VersionStart:
         initial snapshot.
         """
         key = binlog_key(position)
-        if is_row:
-            return self.gtid is None and key == self.key
-        own, other = self.transaction, Transaction.parse(position.gtid)
         here = key >= self.key
+        if is_row:
+            return here and key not in self.read_before
+        own, other = self.transaction, Transaction.parse(position.gtid)
         if own is None or other is None:
             return here
         if own.line == other.line:

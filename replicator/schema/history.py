@@ -117,6 +117,8 @@ class SchemaVersion:
         begins_epoch: whether it begins with the definition of a repeated initial snapshot: what is known of earlier
             events tells nothing of later ones.
         recovered: see `TableDefinition`.
+        is_read: whether it begins with the definition of an initial snapshot.
+        read_before: see `VersionStart`.
     """
 
     at: int
@@ -138,11 +140,13 @@ class SchemaVersion:
     removed: PartitionCondition | None = None
     begins_epoch: bool = False
     recovered: bool = False
+    is_read: bool = False
+    read_before: frozenset[int] = frozenset()
 
     @property
     def start(self) -> VersionStart:
         """What its events are compared with."""
-        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms)
+        return VersionStart(binlog_key(self.position), self.position.gtid, self.ts_ms, self.read_before)
 
     @property
     def is_given(self) -> bool:

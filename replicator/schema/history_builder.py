@@ -80,7 +80,8 @@ class HistoryBuilder:
         schema, weak = self._with_strong_key(definition, definition.schema)
         last = self._versions[-1] if self._versions else None
         version = _version(definition, schema, last, weak_key=weak)
-        version = replace(version, removed=self._removed_rows(definition, version))
+        read_before = frozenset(binlog_key(v.position) for v in self._versions if v.is_read)
+        version = replace(version, removed=self._removed_rows(definition, version), read_before=read_before)
         if not self._has_own_version:
             version = replace(version, replaced=None, renamed_from=definition.other_name)
             self._versions.append(version if last is None else _with_other_values(definition, version, last))
@@ -280,6 +281,7 @@ def _version(
         unlogged=d.unlogged,
         generated=_generated(d, schema, last, carried),
         recovered=d.recovered,
+        is_read=d.is_read,
     )
 
 

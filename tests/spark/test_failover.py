@@ -121,7 +121,10 @@ def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
     def key() -> int:
         return binlog_key(SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100))
 
-    starts = tuple(VersionStart(key(), gtid(), time()) for _ in range(12))
+    def keys() -> frozenset[int]:
+        return frozenset(key() for _ in range(chance.choice((0, 0, 1, 2))))
+
+    starts = tuple(VersionStart(key(), gtid(), time(), keys()) for _ in range(12))
     events = [
         (
             SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100, 0, chance.choice((0, 1)), gtid()),
