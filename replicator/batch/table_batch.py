@@ -262,7 +262,10 @@ class QuarantineReplay(TableBatch):
 
     def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
         """Return the newest TRUNCATE that the mirror contains: it may have removed the rows of these events."""
-        return base.known_truncate(self.task.topic)
+        found = base.known_truncate(self.task.topic)
+        if found is not None and base.snapshot is not None and found.position == base.snapshot.position:
+            return None  # It is the beginning of the snapshot, and `mirror_events` knows its rows.
+        return found
 
     @property
     def is_in_log_order(self) -> bool:

@@ -41,8 +41,8 @@ def _is_row(source: SparkColumn) -> SparkColumn:
 def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
     key, gtid = event_position_key(source), source.getField("gtid")
     here, own = key >= start.key, start.transaction
-    if start.read_before:
-        here &= ~(_is_row(source) & key.isin(*start.read_before))
+    if start.read_before or own is not None:
+        here = F.when(_is_row(source), here & ~key.isin(*start.read_before)).otherwise(here)
     if own is None:
         return F.when(key.isNotNull(), here)
     time = F.coalesce(source.getField("ts_ms"), F.lit(0))
@@ -54,7 +54,8 @@ def _is_past(source: SparkColumn, start: VersionStart) -> SparkColumn:
     known = time > 0 if start.ts_ms else F.lit(False)
     apart = known & (F.abs(time - start.ts_ms) > CLOCK_MS)
     past = (
-        F.when(same_line, number.cast("long") >= own.number)
+        F.when(_is_row(source), here)
+        .when(same_line, number.cast("long") >= own.number)
         .when(gtid.contains(":") & apart, time > start.ts_ms)
         .otherwise(here)
     )
