@@ -107,7 +107,13 @@ class SkippedEvents:
         from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
 
         included = included_tables(self._context.config)
-        changed = None if now is None or self._since is None else now.since(self._since, self._before)
+        changed = None
+        if now is not None and self._since is not None:
+            # Before it stops, the connector may confirm events that follow the one which it could not read.
+            begin = BinlogPlace(self._since.file, 0)
+            if begin.order < now.first.order <= self._since.order:
+                begin = now.first
+            changed = now.since(begin, self._before)
         return included if changed is None else [table for table in included if changed.may_have(table)]
 
     def _load(self) -> None:
