@@ -226,13 +226,14 @@ SEEN = {
     "table changed by pt-online-schema-change's way, cut-over included": ONCE,
     "helper tables of gh-ost and pt-online-schema-change, signal table": ("none", "none"),
 }
+READ_BY_MIRROR = ("same", "differences, as changes with op h")
 AGAIN = {
-    "topic made anew, with a snapshot": READ_AGAIN,
-    "topic made anew, without a snapshot": ("paused", "paused"),
+    "topic made anew, with a snapshot": READ_BY_MIRROR,
+    "topic made anew, without a snapshot": READ_BY_MIRROR,
 }
 ANEW = {
     "compressed transaction, with numbered events": ONCE,
-    "initial snapshot made anew": READ_AGAIN,
+    "initial snapshot made anew": READ_BY_MIRROR,
     "heartbeats, transaction topic": ("none", "none"),
     "row images that leave columns out": ("the connector stops", "the connector stops"),
 }
@@ -309,8 +310,9 @@ def test_mirror_equals_the_source_after_events_of_every_kind(
 
 
 def topics_recreated(mirrored: MirroredDatabase) -> None:
-    """Recreate topics: a table continues if its new topic begins with a snapshot, and pauses otherwise."""
+    """Recreate topics: the tables are read again, whether or not a snapshot follows."""
     stack, database = mirrored.database.stack, mirrored.database
+    let_heal(mirrored)
     with stopped_connector(mirrored) as url:
         delete_topic(stack, mirrored.topic("anew"))
         delete_topic(stack, mirrored.topic("ghost"))
@@ -325,30 +327,32 @@ def topics_recreated(mirrored: MirroredDatabase) -> None:
         with stopped_connector(mirrored):
             delete_topic(stack, mirrored.topic("anew"))
         database.execute("INSERT INTO anew VALUES (8, 8)", "INSERT INTO uniq VALUES (8, '8')")
-        until(
-            lambda: any(line.get("event") == "table paused" for line in mirror.lines()),
-            seconds=240,
-            doing="the table whose topic lost its past is paused",
-        )
-        until(lambda: set(differences(mirrored)) == {"anew"}, seconds=120, doing="the other tables go on")
+        mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
-    (line,) = [line for line in mirror.lines() if line.get("event") == "table paused"]
-    assert line["table"] == f"{database.name}.anew"
-    assert "does not begin with a snapshot" in line["reason"]
-    assert {row["id"] for row in lake_rows(mirrored, "anew")} == {1, 3, 7}
+    reasons = [line["reason"] for line in mirror.lines() if line.get("event") == "table paused"]
+    assert any("took its snapshot again" in reason for reason in reasons)
+    assert {row["id"] for row in lake_rows(mirrored, "anew")} == {1, 3, 7, 8}
+
+
+def let_heal(mirrored: MirroredDatabase) -> None:
+    """Let the mirror read tables again by itself."""
+    text = mirrored.config.read_text()
+    auto = text.replace('mode = "ask"', 'mode = "auto"\nmin_interval = "1 second"')
+    assert auto != text
+    mirrored.config.write_text(auto)
 
 
 @pytest.mark.fault(
     "The connector loses its offsets, and reads all tables again, after rows were deleted",
     area="Source",
     on="MySQL, Debezium, Kafka",
-    outcome="the snapshot removes these rows",
+    outcome="the mirror reads all tables again",
 )
 @pytest.mark.long
 def test_repeated_snapshot_removes_rows_deleted_before_it(
     mirror_database: MirroredDatabaseBuilder, conformance: ConformancePage
 ) -> None:
-    """Rows that were deleted before the connector repeats its snapshot are removed at the end of the snapshot.
+    """Rows that were deleted before the connector repeats its snapshot are removed: the tables are read again.
 
     This connector numbers the events of each transaction.
     """
@@ -363,6 +367,9 @@ def test_repeated_snapshot_removes_rows_deleted_before_it(
             # As if it was killed before its snapshot ended: its events are in the topics, and it has no offsets.
             requests.delete(f"{url}/offsets", timeout=60).raise_for_status()
             database.execute("DELETE FROM asked WHERE id < 4", "DELETE FROM visits WHERE page = 'a' LIMIT 1")
+        assert mirror.stop() == 0, mirror.tail()
+        let_heal(mirrored)
+        mirror.start()
         register(load(mirrored.config))
         mirrored.comparison.await_equal(mirror, START_S, besides=UNMIRRORED)
         assert mirror.stop() == 0, mirror.tail()
