@@ -13,20 +13,24 @@ from pyspark.sql import functions as F
 from replicator.batch.context import MirrorContext, TableTask, read_records
 from replicator.decode.version_ranges import is_row_of
 from replicator.errors import SnapshotLacksTable, SourceChanged
+from replicator.lake.ledger import LakeRole
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.table import TableId
 from replicator.schema.binlog_order import binlog_key
-from replicator.schema.history import SchemaHistory
+from replicator.schema.history import BEGINNING, SchemaHistory
 
 
 def refuse_next_epoch(context: MirrorContext, task: TableTask) -> None:
-    """Check that no later epoch than that of the mirror has begun, if the table can be read again.
+    """Check that no later epoch than that of the lake has begun, if tables can be read again.
+
+    A changelog without a mirror cannot: it may lack changes, and only its owner can decide that this does not matter.
 
     Raises:
         SourceChanged: one has begun.
     """
     progress = context.ledger.progress(task.table)
-    marker, state = progress.mirror, progress.mirror_schema
+    role = LakeRole.CHANGELOG if progress.stands_alone else LakeRole.MIRROR
+    marker, state = progress.marker(role), progress.schema(role)
     if marker is None:
         return
     if marker.snapshot is not None and marker.snapshot.replaces_rows:
@@ -35,8 +39,15 @@ def refuse_next_epoch(context: MirrorContext, task: TableTask) -> None:
     if state is None or not context.reads_again:
         return
     history = context.schemas.history(task.table)
-    if (begun := history.epoch_after(state.at)) is not None:
-        raise source_changed(task.table, str(history.versions[begun].position))
+    if (begun := history.epoch_after(state.at)) is None:
+        return
+    error = source_changed(task.table, str(history.versions[begun].position))
+    if progress.stands_alone:
+        error.hint = (
+            f'give it a mirror: set keyless = "identity" under [[table]] name = "{task.table}", start the mirror '
+            f"again, and run: replicator heal {task.table}; or begin its changelog again: replicator drop {task.table}"
+        )
+    raise error
 
 
 def source_changed(table: TableId, position: str) -> SourceChanged:
@@ -48,17 +59,17 @@ def source_changed(table: TableId, position: str) -> SourceChanged:
 
 
 def next_epoch(context: MirrorContext, task: TableTask, history: SchemaHistory) -> int | None:
-    """Return the index of the version with which the next epoch begins, if offsets must tell where; else None.
+    """Return the index of the first version after that of the lake that begins an epoch; None if there is none.
 
-    Positions tell it, unless they went back. Then another server, or another binlog, was read.
+    Of a task that was split where an epoch begins, it is the one after that.
     """
-    known = context.ledger.progress(task.table).schema_at
-    known = known if task.since_schema_at is None else task.since_schema_at
-    first = history.own if known is None else history.index_at(known)
-    for i in range(first + 1, len(history.versions)):
-        if history.versions[i].begins_epoch:
-            return i
-    return None
+    known = task.since_schema_at
+    if known is None:
+        known = context.ledger.progress(task.table).schema_at
+    if known is None:
+        # A new table begins with the first version of its name.
+        known = history.versions[history.own].at if history else BEGINNING
+    return history.epoch_after(known)
 
 
 def first_rows(context: MirrorContext, task: TableTask, history: SchemaHistory, epoch: int) -> dict[int, int]:
