@@ -453,17 +453,6 @@ class Lake:
             else:
                 self._catalog.setProperties(self._namespace(namespace), collections.singletonMap(key, value))
 
-    def set_namespace_properties(self, namespace: str, properties: Mapping[str, str | None]) -> None:
-        """Set several properties of a namespace in one call, after those that are None were removed in another."""
-        with lake_errors(f"namespace {namespace} cannot be changed"):
-            added, removed = self.classes.hash_map(), self.classes.hash_map()
-            for key, value in properties.items():
-                (removed if value is None else added).put(key, value)
-            if removed.size():
-                self._catalog.removeProperties(self._namespace(namespace), removed.keySet())
-            if added.size():
-                self._catalog.setProperties(self._namespace(namespace), added)
-
     def _namespace(self, name: str) -> Any:
         return self.classes.namespace.of(self.array(self.classes.string, [name]))
 

@@ -85,11 +85,6 @@ class SeenTransactions:
         found = self.of(transaction)
         return None if found is None or transaction in self.interrupted else found.has(transaction.number)
 
-    def has_later(self, transaction: Transaction) -> bool:
-        """Return whether a later transaction of the same origin and block was seen."""
-        found = self.of(transaction)
-        return found is not None and found.last > transaction.number
-
     def of(self, transaction: Transaction) -> SeenNumbers | None:
         """Return the numbers of a transaction's origin and block; None if nothing is known of them."""
         return next((n for origin, n in self.origins if _line(origin, n) == transaction.line), None)

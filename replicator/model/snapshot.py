@@ -26,8 +26,7 @@ class SnapshotRead:
         ts_ms: the source time of its rows, milliseconds since the epoch.
         starts: partition → offset of its first row.
         end: partition and offset of its last row; None until that was observed.
-        replaces_rows: whether the table had rows before, of which those that the snapshot lacks must still be deleted.
-        repeated: whether the table had rows when it began.
+        replaces_rows: of earlier versions: whether rows from before the snapshot must still be deleted.
         has_first: whether this part of it has the row that is marked as the first one; not kept in markers.
     """
 
@@ -36,7 +35,6 @@ class SnapshotRead:
     starts: Mapping[int, int]
     end: tuple[int, int] | None = None
     replaces_rows: bool = False
-    repeated: bool = False
     has_first: bool = field(default=False, compare=False)
 
     @property
@@ -69,7 +67,6 @@ class SnapshotRead:
             "starts": {str(partition): offset for partition, offset in self.starts.items()},
             "end": None if self.end is None else list(self.end),
             "anew": self.replaces_rows,
-            "repeated": self.repeated,
         }
 
     @classmethod
@@ -81,5 +78,4 @@ class SnapshotRead:
             {int(partition): offset for partition, offset in value["starts"].items()},
             None if value["end"] is None else (value["end"][0], value["end"][1]),
             value["anew"],
-            value.get("repeated", False),
         )

@@ -39,7 +39,6 @@ class TableDefinition:
         source_types: column → source type, such as ``DATETIME(3)``; names as in `schema`.
         other_name: the table's previous name if it was renamed at this position; without a schema, its new name.
         snapshot: whether a connector's snapshot read it; its DROP and CREATE statements were not executed.
-        ends_snapshot: whether it is the last record of that snapshot, which then has no rows.
         passing: whether the table had the name `other_name` only within a statement; no definition has that name.
         key_change: the statement's effect on the table's keys.
         keys: the keys before the statement, if the table has them from another one: that like which it was created, or
@@ -63,7 +62,6 @@ class TableDefinition:
     source_types: Mapping[str, str] = field(default_factory=dict)
     other_name: TableId | None = None
     snapshot: bool = False
-    ends_snapshot: bool = False
     passing: bool = False
     key_change: KeyChange = field(default_factory=KeyChange)
     keys: TableKeys | None = None

@@ -119,8 +119,6 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
         for change in changes
         for definition in _definitions(change, position, ts_ms, of_record, snapshot=snapshot)
     ]
-    if mark == "last":
-        found = [replace(definition, ends_snapshot=True) for definition in found]
     folded: dict[str, list[TableId]] = {}
     for table in unlogged:
         folded.setdefault(str(table).casefold(), []).append(table)

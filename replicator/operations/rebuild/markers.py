@@ -80,7 +80,7 @@ def marker_as_of(
 
 def _last_snapshot(changes: Changes) -> SnapshotRead | None:
     snapshots = changes.reset.snapshots
-    return replace(snapshots[-1], repeated=len(snapshots) > 1) if snapshots else None
+    return snapshots[-1] if snapshots else None
 
 
 def _is_later(one: SnapshotRead, other: SnapshotRead) -> bool:

@@ -43,15 +43,6 @@ def previous_gtids(connection: Connection, file: str) -> str:
     return "".join(found.split())
 
 
-def has_event(connection: Connection, file: str, position: SourcePosition) -> bool:
-    """Return whether an event of the position's server begins at its offset in `file`.
-
-    Raises:
-        SourceError: the server cannot be queried, or the account lacks REPLICATION SLAVE.
-    """
-    return event_type(connection, file, position) is not None
-
-
 def event_type(connection: Connection, file: str, position: SourcePosition) -> str | None:
     """Return the type of the event of the position's server that begins at its offset in `file`; None if none does.
 

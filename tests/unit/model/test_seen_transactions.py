@@ -42,14 +42,6 @@ def test_numbers_that_begin_again_are_forgotten() -> None:
     assert found == SeenTransactions().with_new("b", [1])
 
 
-def test_later_transactions_are_known_by_their_origin_and_block() -> None:
-    found = SeenTransactions().with_new("a", [10]).with_new("g", [1_000_051])
-    assert found.has_later(Transaction("a", 9))
-    assert not found.has_later(Transaction("a", 10))
-    assert not found.has_later(Transaction("b", 1))
-    assert not found.has_later(Transaction("g", 300))
-
-
 def test_members_of_a_replication_group_have_blocks_of_numbers() -> None:
     """One member is at 300 while another one, with the same origin, is at 1,000,050."""
     found = SeenTransactions().with_new("g", [300, 301]).with_new("g", [1_000_051]).with_new("g", [302])

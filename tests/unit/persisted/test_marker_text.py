@@ -53,7 +53,6 @@ MARKER = CommitMarker(
         {0: 2, 1: 0},
         end=(1, 7),
         replaces_rows=True,
-        repeated=True,
     ),
     alone=True,
     partition_counts={"p.shop.orders": 2},
@@ -62,7 +61,7 @@ MARKER_TEXT = (
     '{"alone":true,"batch":3,"committed_ms":1700000000002,"mirror":"shop",'
     f'"partition_counts":{{"p.shop.orders":2}},"position":{POSITION_TEXT},"sequence":12,'
     f'"snapshot":{{"anew":true,"end":[1,7],"position":{POSITION_TEXT},'
-    '"repeated":true,"starts":{"0":2,"1":0},"ts_ms":1700000000004},'
+    '"starts":{"0":2,"1":0},"ts_ms":1700000000004},'
     '"topic_ids":{"p.shop.orders":"uuid"},'
     '"topics":{"p.shop.orders":{"0":{"high_water":{"kind":1,"nth":6,"plain":false,'
     f'"position":{POSITION_TEXT},"resent":true,'
