@@ -2,8 +2,8 @@
 
 Nothing that is known of the events before a snapshot tells to which schema version those after it belong, or which of
 them the mirror has: the connector may read another server. So nothing is compared across epochs, and a table does not
-pass from one to the next by its events: it is read again from the source. Where no source can be read, the table begins
-anew at the first row of the snapshot, in the order of offsets.
+pass from one to the next by its events: it is read again from the source. Where no source can be read, the first row of
+the snapshot removes all earlier rows, in the order of offsets.
 """
 
 from collections.abc import Mapping

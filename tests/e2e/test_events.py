@@ -228,12 +228,12 @@ SEEN = {
 }
 READ_BY_MIRROR = ("same", "differences, as changes with op h")
 AGAIN = {
-    "topic made anew, with a snapshot": READ_BY_MIRROR,
-    "topic made anew, without a snapshot": READ_BY_MIRROR,
+    "recreated topic, with a snapshot": READ_BY_MIRROR,
+    "recreated topic, without a snapshot": READ_BY_MIRROR,
 }
 ANEW = {
     "compressed transaction, with numbered events": ONCE,
-    "initial snapshot made anew": READ_BY_MIRROR,
+    "repeated initial snapshot": READ_BY_MIRROR,
     "heartbeats, transaction topic": ("none", "none"),
     "row images that leave columns out": ("the connector stops", "the connector stops"),
 }

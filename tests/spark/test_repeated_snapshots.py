@@ -179,7 +179,7 @@ def test_table_that_was_empty_at_the_first_snapshot_is_not_paused(
     "The connector took its snapshot again, in an archive that is replayed without a source",
     area="Log",
     on="Iceberg; events by hand",
-    outcome="the table begins anew at the first row; a table without rows is paused",
+    outcome="the first row removes earlier ones; a table without rows is paused",
 )
 def test_rows_of_an_archived_snapshot_replace_earlier_ones(lake: LakeHarness, at: tuple[int, int]) -> None:
     again = [
