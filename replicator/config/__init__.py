@@ -9,13 +9,12 @@ from replicator.config.bootstrap import BootstrapConfig, HealConfig
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.config.columns import ColumnsConfig
 from replicator.config.loading import load, parse
+from replicator.config.log import ArchiveLog, KafkaLog
 from replicator.config.maintenance import MaintenanceConfig
 from replicator.config.models import (
     CATALOG_NAME,
     ApplyConfig,
-    ArchiveLog,
     Config,
-    KafkaLog,
     LakeConfig,
     MirrorConfig,
     OnBadEvent,

@@ -13,6 +13,9 @@ from replicator.model.partitioning import PartitionField, parse_partition
 STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 """Settings of every section: unknown keys are errors, and values are not converted from other TOML types."""
 
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+"""A pattern for names that become parts of others, such as those of topics."""
+
 DEFAULT_MYSQL_PORT = 3306
 
 _SCHEMES = ("mysql", "mysql+pymysql")

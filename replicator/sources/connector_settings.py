@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from replicator.config import Config, KafkaLog
 from replicator.config.kafka_options import java_client_options
-from replicator.config.models import APICURIO_API
+from replicator.config.log import APICURIO_API
 from replicator.config.resources import resource
 from replicator.errors import ConfigError
 from replicator.model.patterns import literal_regex, to_regex
