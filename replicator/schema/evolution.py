@@ -293,7 +293,7 @@ class _Planner:
             was = self.origin.get(column.name)
             if was is None:
                 continue
-            if was in self.lake.nullable and not column.nullable and not self._rows_matter_not:
+            if was in self.lake.nullable and not column.nullable and not self._needs_no_values:
                 found.append(RequireValues(column.name, was))
             old = self.lake.columns[was]
             if fits_in_place(old, column.type):
@@ -310,14 +310,14 @@ class _Planner:
         return found
 
     @property
-    def _rows_matter_not(self) -> bool:
+    def _needs_no_values(self) -> bool:
         """Whether existing rows stay as they are, are replaced, or are deleted."""
         return self.additive or self.rows_known or self.source.recreated
 
     def _refuse_conversions(self, types: Sequence[SchemaChange]) -> None:
         """Raise UnknownValues if existing rows got values of another type, which no event has."""
         for change in types:
-            if isinstance(change, ChangeType) and not self._rows_matter_not:
+            if isinstance(change, ChangeType) and not self._needs_no_values:
                 raise UnknownValues(
                     f"column {change.was} is {change.old} in the lake and now {change.new} in the source: no event has "
                     "the new values of existing rows",
@@ -329,7 +329,7 @@ class _Planner:
         previous: str | None = None
         for column in self.source.schema.columns:
             if column.name not in self.origin:
-                if column.fill_unknown and not self._rows_matter_not:
+                if column.fill_unknown and not self._needs_no_values:
                     self._refuse_unfilled(column.name)
                 found += self._wanted([AddColumn(column, previous)])
                 if not (found and found[-1] == AddColumn(column, previous)):
