@@ -1,4 +1,4 @@
-"""Statistics of one batch of a table, as collected by `replicator.batch.batch_stats`."""
+"""Statistics of one batch of a table, as collected by `replicator.batch.events.statistics`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

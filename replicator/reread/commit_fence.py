@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from replicator.batch.partition_counts import number_of
+from replicator.batch.state.partition_counts import number_of
 from replicator.config import KafkaLog
 from replicator.model.reread import Request
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin

@@ -8,7 +8,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.batch.table_batch import BatchSchema
+from replicator.batch.values import BatchSchema
 from replicator.jvm.json_columns import json_meaning
 from replicator.lake.catalog import LakeTable
 from replicator.lake.schema_evolution import names_before

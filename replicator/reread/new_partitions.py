@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from replicator.batch.partition_counts import PartitionCounts
+from replicator.batch.state.partition_counts import PartitionCounts
 from replicator.model.table import TableId
 from replicator.reread.stop_signal import StopSignal
 from replicator.reread.throttle import OnWait

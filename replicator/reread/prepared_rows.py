@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from replicator.batch.prepared_transactions import PreparedTransactions
+from replicator.batch.state.prepared_transactions import PreparedTransactions
 from replicator.model.binlog import BinlogEnd
 from replicator.model.table import TableId
 from replicator.reread.stop_signal import StopSignal

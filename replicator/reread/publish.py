@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from replicator import failpoints
 from replicator.batch import MirrorContext
-from replicator.batch.changelog_rows import changelog_rows
-from replicator.batch.evolve_tables import TableKeeper
-from replicator.batch.executors import SPARK
-from replicator.batch.table_batch import BatchSchema
+from replicator.batch.events.changelog_rows import changelog_rows
+from replicator.batch.events.executors import SPARK
+from replicator.batch.steps.evolve import TableKeeper
+from replicator.batch.values import BatchSchema
 from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key
 from replicator.lake.catalog import LakeTable

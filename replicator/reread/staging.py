@@ -6,10 +6,10 @@ So the code that applies changes to mirrors applies them to it too.
 from dataclasses import dataclass, field, replace
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.batch.context import Tagging
-from replicator.batch.decode_batch import current_schema
-from replicator.batch.evolve_tables import TableKeeper
-from replicator.batch.table_batch import BatchSchema
+from replicator.batch.state.tagging import Tagging
+from replicator.batch.steps.decode import current_schema
+from replicator.batch.steps.evolve import TableKeeper
+from replicator.batch.values import BatchSchema
 from replicator.config import Config, SchemaChangesConfig
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog import LakeTable

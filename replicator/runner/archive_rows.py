@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Final
 
 from replicator.batch import TableTask, apply_task
-from replicator.batch.decode_batch import current_schema
-from replicator.batch.table_batch import BatchSchema
+from replicator.batch.steps.decode import current_schema
+from replicator.batch.values import BatchSchema
 from replicator.errors import BeginningMissing, MissingSchema, SchemaError
 from replicator.lake.commit import Staged
 from replicator.lake.ledger import chunks

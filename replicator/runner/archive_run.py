@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from replicator.batch.epochs import refuse_missing_rows
+from replicator.batch.plan.epochs import refuse_missing_rows
 from replicator.config import ArchiveLog, Config
 from replicator.errors import BeginningMissing, CheckFailed, ConfigError, SnapshotLacksTable, UsageError
 from replicator.model.commit_marker import OffsetRange

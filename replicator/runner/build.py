@@ -5,8 +5,8 @@ from collections.abc import Collection
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
-from replicator.batch.decode_queries import DecodeQueries
-from replicator.batch.driver_limits import DriverLimits, RecordSizes
+from replicator.batch.state.decode_queries import DecodeQueries
+from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.config import ColumnRuleBook, Config, KafkaLog
 from replicator.decode.avro_format import AvroFormat
 from replicator.decode.event_format import EventFormat

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from replicator.batch import TableTask
-from replicator.batch.partition_counts import number_of
+from replicator.batch.state.partition_counts import number_of
 from replicator.config import Config
 from replicator.config.unmatched import unmatched_columns, unmatched_sections, unmatched_tables
 from replicator.errors import EventsLost, NoProgress, OtherLog, PartitionsAdded, TailLost, TopicCompacted

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext
-from replicator.batch.unclear_values import MISREAD
+from replicator.batch.steps.unclear_values import MISREAD
 from replicator.errors import (
     ColumnsDiffer,
     ConnectError,

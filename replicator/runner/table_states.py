@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replicator.batch import MirrorContext, known_names
-from replicator.batch.partition_counts import number_of
+from replicator.batch.state.partition_counts import number_of
 from replicator.config import SourceConfig
 from replicator.errors import (
     CommitConflict,

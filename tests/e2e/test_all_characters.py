@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 import pytest
 
-from replicator.batch.unclear_values import MISREAD
+from replicator.batch.steps.unclear_values import MISREAD
 from replicator.model.types import LOSSY_TEXTS, Encoding
 from replicator.operations.status.read import read_status
 from tests.support.conformance import ConformancePage

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from replicator.batch.decode_queries import DecodeQueries, Decoding
+from replicator.batch.state.decode_queries import DecodeQueries, Decoding
 from replicator.decode.event_frame import WriterSchema
 from replicator.decode.json_events import decode
 from replicator.jvm.local_query import LocalQuery

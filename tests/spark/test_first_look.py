@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from replicator.batch import MirrorContext, decode_batch
+from replicator.batch import MirrorContext
+from replicator.batch.steps import decode
 from replicator.decode.event_format import EventFormat
 from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schema_tracker import SchemaTracker
@@ -19,7 +20,7 @@ from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import ORDERS
 from tests.support.scenario import ID, Scenario, rows
 
-MANY = decode_batch._FIRST_EVENTS * 2
+MANY = decode._FIRST_EVENTS * 2
 
 on_spark_and_driver = pytest.mark.parametrize(
     "driver_max_events", [0, 10_000], ids=["by Spark", "by the driver"]
@@ -111,7 +112,7 @@ def test_table_is_mirrored_when_its_first_events_have_no_key(
     """TRUNCATE events have no key, and there is no definition."""
     lake.driver_max_events = driver_max_events
     scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=True)
-    for _ in range(decode_batch._FIRST_EVENTS):
+    for _ in range(decode._FIRST_EVENTS):
         scenario.change("t")
     for n in range(3):
         scenario.change("u", before={"id": 1, "n": n}, after={"id": 1, "n": n + 1})
@@ -127,7 +128,7 @@ def test_table_is_mirrored_when_its_first_events_have_no_schema(
 ) -> None:
     lake.driver_max_events = driver_max_events
     scenario = scenario_of(3)
-    strange = [Record(ORDERS, 0, b"?", first)] * decode_batch._FIRST_EVENTS
+    strange = [Record(ORDERS, 0, b"?", first)] * decode._FIRST_EVENTS
     lake.write([*strange, *scenario.records])
     mirror = lake.catch_up()
     assert mirror.summary().paused == {}
@@ -137,7 +138,7 @@ def test_table_is_mirrored_when_its_first_events_have_no_schema(
 
 def test_first_events_are_quarantined_when_their_writer_schema_is_unknown(lake: LakeHarness) -> None:
     """Later events can be read, so the registry is not the cause."""
-    lost = [Record(ORDERS, 0, None, b"\0\0\0\3\xe7rest")] * decode_batch._FIRST_EVENTS
+    lost = [Record(ORDERS, 0, None, b"\0\0\0\3\xe7rest")] * decode._FIRST_EVENTS
     events = [r for r in scenario_of(3).records if r.topic == ORDERS]
     lake.write([*lost, *events], avro=AvroTopics())
     mirror = lake.catch_up()

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from replicator.batch import followed_statements
+from replicator.batch.evolution import followed_statements
 from replicator.model.quarantine import ReplayResult
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
@@ -172,7 +172,7 @@ def test_reread_of_a_mirror_that_has_not_passed_a_statement_is_exact(
     scenario.insert(id=15, n=15)
     lake.write(scenario.records)
     if decided:
-        monkeypatch.setattr("replicator.batch.evolve_tables._MirrorSide.apply", Mock(side_effect=PowerCut))
+        monkeypatch.setattr("replicator.batch.steps.evolve._MirrorSide.apply", Mock(side_effect=PowerCut))
         with pytest.raises(PowerCut):
             lake.catch_up(config)
         monkeypatch.undo()

@@ -2,7 +2,7 @@
 
 from pyspark.sql import Row, SparkSession
 
-from replicator.batch.executors import DRIVER
+from replicator.batch.events.executors import DRIVER
 from replicator.decode.event_frame import WriterSchema
 from replicator.decode.json_events import decode
 from replicator.decode.json_format import JsonFormat

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.batch.batch_stats import collect_stats
+from replicator.batch.events.statistics import collect_stats
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import FILE_SHIFT, SourcePosition

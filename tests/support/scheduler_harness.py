@@ -8,9 +8,10 @@ from unittest.mock import Mock
 from pyspark.errors import PySparkException
 
 from replicator.batch import MirrorContext, TableTask
-from replicator.batch.context import MisreadRows, Tagging
-from replicator.batch.driver_limits import DriverLimits, RecordSizes
-from replicator.batch.partition_counts import PartitionCounts
+from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
+from replicator.batch.state.misread_rows import MisreadRows
+from replicator.batch.state.partition_counts import PartitionCounts
+from replicator.batch.state.tagging import Tagging
 from replicator.config import SourceConfig
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker

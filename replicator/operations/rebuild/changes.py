@@ -9,7 +9,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from replicator.batch.table_reset import TableReset
+from replicator.batch.steps.reset import TableReset
 from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.lake.catalog import Lake, LakeTable

@@ -1,6 +1,6 @@
 """The rows that must be read again, as threads that apply batches note them."""
 
-from replicator.batch.context import MisreadRows
+from replicator.batch.state.misread_rows import MisreadRows
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import TableId
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.batch.net_changes import has_short_key, last_changes_of_keys
+from replicator.batch.events.net_changes import has_short_key, last_changes_of_keys
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE, LONG, STRING, LakeType
 

@@ -1,6 +1,6 @@
 """How many partitions a process has seen, and since when."""
 
-from replicator.batch.partition_counts import LEARNS_S, PartitionCounts, number_of
+from replicator.batch.state.partition_counts import LEARNS_S, PartitionCounts, number_of
 
 TOPIC = "shop.shop.orders"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.batch.event_details import EventDetails
-from replicator.batch.partition_scan import PartitionScan, duplicate_ranges
-from replicator.batch.redelivery import EventPosition, RedeliveryDetector
+from replicator.batch.events.event_details import EventDetails
+from replicator.batch.events.partition_scan import PartitionScan, duplicate_ranges
+from replicator.batch.events.redelivery import EventPosition, RedeliveryDetector
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
 from replicator.model.position import FILE_SHIFT, SourcePosition

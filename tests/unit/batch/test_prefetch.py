@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from replicator.batch import TableTask, divided
-from replicator.batch.driver_limits import DriverLimits, RecordSizes
-from replicator.batch.prefetch import prefetch_plans, prefetch_records
+from replicator.batch.plan.prefetch import prefetch_plans, prefetch_records
+from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 from replicator.sources.archive import ArchiveWriter, Event

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicator.batch.schema_boundaries import has_news
+from replicator.batch.plan.segments import has_news
 from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import SourcePosition

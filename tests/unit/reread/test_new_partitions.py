@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from replicator.batch.partition_counts import LEARNS_S, PartitionCounts
+from replicator.batch.state.partition_counts import LEARNS_S, PartitionCounts
 from replicator.model.table import TableId
 from replicator.reread.new_partitions import NewPartitions
 from replicator.reread.stop_signal import StopSignal

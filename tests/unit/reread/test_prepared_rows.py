@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from replicator.batch.prepared_transactions import PreparedTransactions
+from replicator.batch.state.prepared_transactions import PreparedTransactions
 from replicator.model.binlog import BinlogEnd
 from replicator.model.table import TableId
 from replicator.reread import prepared_rows

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection
 
 from replicator.batch import MirrorContext
-from replicator.batch.prepared_transactions import PreparedTransactions
+from replicator.batch.state.prepared_transactions import PreparedTransactions
 from replicator.config import Config
 from replicator.errors import PrivilegeError, ReplicatorError, SourceUnavailable
 from replicator.model.binlog import BinlogEnd, ConnectorOffset

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
-from replicator.batch.executors import DriverEvents
-from replicator.batch.table_batch import TableBatch, TableKind
+from replicator.batch.events.executors import DriverEvents
+from replicator.batch.values import TableBatch, TableKind
 from replicator.errors import UnknownValues
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import Column

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from replicator.batch.table_batch import BatchSchema
+from replicator.batch.values import BatchSchema
 from replicator.lake.catalog import LakeTable
 from replicator.model.clock import now_ms
 from replicator.model.table import Column, TableSchema

@@ -14,7 +14,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.batch.net_changes import driver_last_changes, last_changes
+from replicator.batch.events.net_changes import driver_last_changes, last_changes
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.jvm.spark import local_frame
 from replicator.lake.position_deletes import stage_deletes, stage_few_deletes

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.batch.event_details import EventDetails, FetchDetails, Longs, Rows
-from replicator.batch.partition_scan import Flags, PartitionScan, duplicate_ranges
-from replicator.batch.redelivery import Compression, EventPosition, is_later_transaction
+from replicator.batch.events.event_details import EventDetails, FetchDetails, Longs, Rows
+from replicator.batch.events.partition_scan import Flags, PartitionScan, duplicate_ranges
+from replicator.batch.events.redelivery import Compression, EventPosition, is_later_transaction
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from replicator.batch.context import MirrorContext
-from replicator.batch.table_batch import BatchSchema
+from replicator.batch.values import BatchSchema
 from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_changed_columns
 from replicator.lake.ledger import LakeRole

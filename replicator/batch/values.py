@@ -8,10 +8,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.batch.changelog_rows import from_offset, good_events
-from replicator.batch.context import MirrorContext, TableTask
-from replicator.batch.executors import MaterializedEvents
-from replicator.batch.net_changes import key_columns, key_names, not_replaced
+from replicator.batch.context import MirrorContext
+from replicator.batch.events.changelog_rows import from_offset, good_events
+from replicator.batch.events.executors import MaterializedEvents
+from replicator.batch.events.net_changes import key_columns, key_names, not_replaced
+from replicator.batch.task import TableTask
 from replicator.config import TableOptions
 from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.jvm.spark import local_frame

@@ -11,24 +11,13 @@ from collections import deque
 from dataclasses import replace
 
 from replicator import failpoints
-from replicator.batch.awaiting import TableAwaits
-from replicator.batch.context import MirrorContext, PendingTag, TableTask
-from replicator.batch.decode_batch import current_schema, decode_batch
-from replicator.batch.epochs import refuse_next_epoch
-from replicator.batch.evolve_tables import TableKeeper, evolve_tables
-from replicator.batch.followed_statements import refuse_late_events
-from replicator.batch.late_definitions import check_followed
-from replicator.batch.quarantine_bad import quarantine_bad
-from replicator.batch.rename_tables import lost_name, rename, renamed_to
-from replicator.batch.schema_boundaries import newest_known, schema_segments
-from replicator.batch.table_batch import (
-    DecodedBatch,
-    QuarantineReplay,
-    TableBatch,
-    TableKind,
-    task_marker,
-)
-from replicator.batch.tag_boundary import (
+from replicator.batch.context import MirrorContext
+from replicator.batch.evolution.followed_statements import refuse_late_events
+from replicator.batch.evolution.late_definitions import check_followed
+from replicator.batch.plan.epochs import refuse_next_epoch
+from replicator.batch.plan.renames import lost_name, rename, renamed_to
+from replicator.batch.plan.segments import newest_known, schema_segments
+from replicator.batch.plan.tags import (
     TagAwaited,
     cut_at_tag,
     has_all_before,
@@ -37,9 +26,21 @@ from replicator.batch.tag_boundary import (
     is_tagged,
     settle,
 )
-from replicator.batch.unclear_values import find_misread, refuse_unclear_keys
-from replicator.batch.write_changelog import write_changelog
-from replicator.batch.write_mirror import write_mirror
+from replicator.batch.state.tagging import PendingTag
+from replicator.batch.steps.changelog import write_changelog
+from replicator.batch.steps.decode import current_schema, decode_batch
+from replicator.batch.steps.evolve import TableKeeper, evolve_tables
+from replicator.batch.steps.mirror import write_mirror
+from replicator.batch.steps.quarantine import quarantine_bad
+from replicator.batch.steps.unclear_values import find_misread, refuse_unclear_keys
+from replicator.batch.task import TableAwaits, TableTask
+from replicator.batch.values import (
+    DecodedBatch,
+    QuarantineReplay,
+    TableBatch,
+    TableKind,
+    task_marker,
+)
 from replicator.config import TableOptions
 from replicator.errors import UnknownPast, UnloggedChange, UnsupportedChange
 from replicator.lake.changelog_reader import has_repeated_offsets

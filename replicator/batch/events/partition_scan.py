@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from replicator.batch.event_details import EventDetails, Longs
-from replicator.batch.redelivery import Compression, EventPosition, RedeliveryDetector
+from replicator.batch.events.event_details import EventDetails, Longs
+from replicator.batch.events.redelivery import Compression, EventPosition, RedeliveryDetector
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
 from replicator.model.gtid import BLOCK, Transaction

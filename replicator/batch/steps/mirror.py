@@ -7,9 +7,9 @@ from typing import Final, cast
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from replicator.batch.changelog_rows import from_offset
-from replicator.batch.executors import MaterializedEvents, has_floating_key
-from replicator.batch.net_changes import (
+from replicator.batch.events.changelog_rows import from_offset
+from replicator.batch.events.executors import MaterializedEvents, has_floating_key
+from replicator.batch.events.net_changes import (
     driver_net_changes,
     key_names,
     keyed_events,
@@ -18,8 +18,8 @@ from replicator.batch.net_changes import (
     rows_except,
     surviving_rows,
 )
-from replicator.batch.table_batch import TableBatch
-from replicator.batch.table_reset import ResetPlan, TableReset, plan_reset
+from replicator.batch.steps.reset import ResetPlan, TableReset, plan_reset
+from replicator.batch.values import TableBatch
 from replicator.config import Strategy
 from replicator.errors import UnknownSurvivors
 from replicator.jvm.spark import local_frame

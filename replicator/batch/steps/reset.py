@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from replicator.batch.epochs import source_changed
-from replicator.batch.net_changes import after_truncates, since_snapshot
-from replicator.batch.table_batch import TableBatch
+from replicator.batch.events.net_changes import after_truncates, since_snapshot
+from replicator.batch.plan.epochs import source_changed
+from replicator.batch.values import TableBatch
 from replicator.errors import SourceChanged, UnknownPast
 from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss

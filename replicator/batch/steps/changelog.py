@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from replicator import failpoints
-from replicator.batch.changelog_rows import changelog_rows, driver_changelog_rows
-from replicator.batch.table_batch import TableBatch, TableKind
+from replicator.batch.events.changelog_rows import changelog_rows, driver_changelog_rows
+from replicator.batch.values import TableBatch, TableKind
 from replicator.lake.catalog import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.data_files import cast_to_table, stage_data

@@ -11,15 +11,16 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.batch import batch_stats
-from replicator.batch.context import MirrorContext, TableTask, column_rules, read_records
-from replicator.batch.decode_queries import Decoding, without_tombstones
-from replicator.batch.epochs import oldest_version
-from replicator.batch.executors import DriverEvents, MaterializedEvents
-from replicator.batch.late_definitions import check_definition
-from replicator.batch.net_changes import has_short_key, key_columns
-from replicator.batch.redelivery import interrupted
-from replicator.batch.table_batch import BatchSchema, DecodedBatch
+from replicator.batch.context import MirrorContext, column_rules
+from replicator.batch.events import statistics
+from replicator.batch.events.executors import DriverEvents, MaterializedEvents
+from replicator.batch.events.net_changes import has_short_key, key_columns
+from replicator.batch.events.redelivery import interrupted
+from replicator.batch.evolution.late_definitions import check_definition
+from replicator.batch.plan.epochs import oldest_version
+from replicator.batch.state.decode_queries import Decoding, without_tombstones
+from replicator.batch.task import TableTask, read_records
+from replicator.batch.values import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
 from replicator.decode.schema_histories import FollowedVersion
@@ -179,7 +180,7 @@ def _with_stats(
     keys = key_columns(schema.decoded) if schema is not None and short else []
     columns, found = events.stats_columns(keys)
     try:
-        stats = batch_stats.collect_stats(columns, task.ranges, before, fetch, context.compression)
+        stats = statistics.collect_stats(columns, task.ranges, before, fetch, context.compression)
     except BaseException:
         found.release()
         raise

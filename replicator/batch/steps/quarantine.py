@@ -1,8 +1,8 @@
 """Sends events that cannot be applied to quarantine."""
 
-from replicator.batch.changelog_rows import bad_events
 from replicator.batch.context import column_rules
-from replicator.batch.table_batch import DecodedBatch
+from replicator.batch.events.changelog_rows import bad_events
+from replicator.batch.values import DecodedBatch
 from replicator.errors import TablePaused
 from replicator.model.counts import counted
 

@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from replicator.batch.context import TAIL, MirrorContext, TableTask
-from replicator.batch.table_batch import TableBatch
+from replicator.batch.context import TAIL, MirrorContext
+from replicator.batch.task import TableTask
+from replicator.batch.values import TableBatch
 from replicator.decode.image_fields import ImageFields
 from replicator.errors import LateDefinition
 from replicator.model.avro_names import adjusted

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from replicator.batch.context import MirrorContext, TableTask, read_records
-from replicator.batch.epochs import first_rows, next_epoch, refuse_next_epoch
+from replicator.batch.context import MirrorContext
+from replicator.batch.plan.epochs import first_rows, next_epoch, refuse_next_epoch
+from replicator.batch.task import TableTask, read_records
 from replicator.decode.event_frame import event_position_key
 from replicator.decode.version_ranges import is_past
 from replicator.errors import UnsupportedChange

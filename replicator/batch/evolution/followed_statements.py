@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from replicator.batch.context import MirrorContext
-from replicator.batch.partition_counts import number_of
-from replicator.batch.table_batch import BatchSchema, TableBatch
+from replicator.batch.state.partition_counts import number_of
+from replicator.batch.values import BatchSchema, TableBatch
 from replicator.config import TableOptions
 from replicator.errors import UnloggedChange, UnsupportedChange
 from replicator.lake.catalog import LakeTable

@@ -6,8 +6,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from replicator.batch.context import TAIL, MirrorContext, TableTask
-from replicator.batch.driver_limits import DriverLimits, RecordSizes
+from replicator.batch.context import TAIL, MirrorContext
+from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
+from replicator.batch.task import TableTask
 from replicator.errors import DataLossError
 from replicator.lake.ledger import chunks
 from replicator.model.commit_marker import OffsetRange

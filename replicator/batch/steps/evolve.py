@@ -9,10 +9,10 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext, column_rules
-from replicator.batch.evolution_sides import fits, lake_side, next_state, source_side
-from replicator.batch.followed_statements import in_lake_columns, rows_to_delete
-from replicator.batch.recognize_table import Recognized, TableRecognizer, names_in
-from replicator.batch.table_batch import BatchSchema, TableBatch, TableKind
+from replicator.batch.evolution.followed_statements import in_lake_columns, rows_to_delete
+from replicator.batch.evolution.recognition import Recognized, TableRecognizer, names_in
+from replicator.batch.evolution.sides import fits, lake_side, next_state, source_side
+from replicator.batch.values import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, UnsupportedChange
 from replicator.lake.catalog import LakeTable

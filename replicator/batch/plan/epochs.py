@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import functions as F
 
-from replicator.batch.context import MirrorContext, TableTask, read_records
+from replicator.batch.context import MirrorContext
+from replicator.batch.task import TableTask, read_records
 from replicator.decode.version_ranges import is_row_of
 from replicator.errors import SnapshotLacksTable, SourceChanged
 from replicator.lake.ledger import LakeRole

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
-from replicator.batch.awaiting import TableAwaits
-from replicator.batch.context import MirrorContext, PendingTag, TableTask, read_records
-from replicator.batch.schema_boundaries import cut_task
+from replicator.batch.context import MirrorContext
+from replicator.batch.plan.segments import cut_task
+from replicator.batch.state.tagging import PendingTag
+from replicator.batch.task import TableAwaits, TableTask, read_records
 from replicator.decode.event_frame import event_position_key
 from replicator.errors import CommitConflict
 from replicator.lake.catalog import LakeTable

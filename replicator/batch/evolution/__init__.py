@@ -1,0 +1,1 @@
+"""How the lake tables of a source table follow its schema."""

@@ -1,0 +1,1 @@
+"""What a mirror process remembers between batches; threads of several tables use it."""

@@ -1,0 +1,1 @@
+"""The steps of a segment, in this order: decode, quarantine, evolve, changelog, mirror."""
