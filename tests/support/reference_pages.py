@@ -343,7 +343,7 @@ next:  edit shop.toml and try again
 `REPLICATOR_DEBUG=1` shows the stack trace too. Secrets never appear in messages or log lines.
 
 An error that concerns one table does not stop the mirror: the table is retried or paused, and `replicator status`
-shows the reason and the next step. See [Recover a paused table](../how-to/recover-paused-table.md).
+shows the reason and the next step. See [Read tables again](../how-to/re-reads.md).
 
 ## Error classes
 
