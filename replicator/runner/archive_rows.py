@@ -23,9 +23,9 @@ from replicator.model.position import SourcePosition
 from replicator.model.replay_range import ReplayRange
 from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId
-from replicator.reread.publish import Publication
-from replicator.reread.staging import Staging
-from replicator.reread.table_reread import TableReread
+from replicator.recovery.publish import Publication
+from replicator.recovery.reader.staging import Staging
+from replicator.recovery.table_reread import TableReread
 from replicator.runner.scheduler import Scheduler
 from replicator.schema.binlog_order import binlog_key
 from replicator.sources.archive.change_log import ArchiveChangeLog

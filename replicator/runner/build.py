@@ -18,11 +18,8 @@ from replicator.lake.quarantine import Quarantine
 from replicator.lake.recoveries import Recoveries
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
-from replicator.runner.failed_connector import FailedConnector
-from replicator.runner.noted_failure import NotedFailure
-from replicator.runner.rereads import Rereads
+from replicator.recovery.service import Rereads
 from replicator.runner.scheduler import OnBatch, Scheduler
-from replicator.runner.source_positions import source_positions
 from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
 from replicator.runner.topic_prefix import notice_other_prefix
@@ -30,6 +27,9 @@ from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.compressed_positions import CompressedPositions
 from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSchemas
+from replicator.sources.source_positions import source_positions
+from replicator.watch.failed_connector import FailedConnector
+from replicator.watch.noted_failure import NotedFailure
 
 
 def open_scheduler(
@@ -70,7 +70,7 @@ def start_binlog_watch(scheduler: Scheduler) -> None:
     if rereads is None or not isinstance(config.log, KafkaLog) or not config.source.watch_binlog:
         return
     # SQLAlchemy takes a second to import.
-    from replicator.runner.binlog_watch import BinlogWatch  # noqa: PLC0415
+    from replicator.watch.binlog_watch import BinlogWatch  # noqa: PLC0415
 
     rereads.watch = BinlogWatch(scheduler.context, scheduler.tables)
     rereads.watch.start()
@@ -89,7 +89,7 @@ def start_definition_checks(scheduler: Scheduler) -> None:
     if rereads is None or not isinstance(config.log, KafkaLog):
         return
     # SQLAlchemy takes a second to import.
-    from replicator.runner.definition_checks import DefinitionChecks  # noqa: PLC0415
+    from replicator.watch.definition_checks import DefinitionChecks  # noqa: PLC0415
 
     rereads.definitions = DefinitionChecks(scheduler.context, scheduler.tables, rereads.repair)
     rereads.definitions.start()

@@ -9,6 +9,7 @@ from replicator.errors import UsageError
 from replicator.model.replay_range import ReplayRange
 from replicator.model.reread import Narrowed, Request
 from replicator.model.table import TableId
+from replicator.recovery.lost_binlog import LostBinlog
 from replicator.runner.archive_run import (
     OnProgress,
     apply_archive,
@@ -17,11 +18,8 @@ from replicator.runner.archive_run import (
     open_archive,
 )
 from replicator.runner.build import start_binlog_watch, treat_failures
-from replicator.runner.connector_watch import watching
 from replicator.runner.crash_loop import CrashLoop
 from replicator.runner.kafka_log import open_kafka_log
-from replicator.runner.lost_binlog import LostBinlog
-from replicator.runner.noted_failure import NotedFailure
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -30,6 +28,8 @@ from replicator.runner.signals import reload_on_hangup, stop_on_signals
 from replicator.runner.summary import RunSummary
 from replicator.sources.change_log import ChangeLog
 from replicator.telemetry import BatchReport
+from replicator.watch.connector_watch import watching
+from replicator.watch.noted_failure import NotedFailure
 
 
 def run(

@@ -25,20 +25,20 @@ from replicator.maintenance.upkeep import TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
+from replicator.recovery.service import Rereads
 from replicator.runner.log_check import check_progress, unmatched_patterns
-from replicator.runner.rereads import Rereads
-from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.runner.schema_topic import SchemaTopic
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
 from replicator.runner.silent_tables import SilentTables
-from replicator.runner.source_positions import SourcePositions
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
 from replicator.runner.table_renames import TableRenames
 from replicator.runner.table_states import TableStates
 from replicator.runner.tags import TagKeeper
 from replicator.sources.change_log import Offsets
+from replicator.sources.source_positions import SourcePositions
 from replicator.telemetry import BatchReport, Stopwatch, get_logger, log_batch
+from replicator.watch.scheduled_checks import ScheduledChecks
 
 _LOG: Final = get_logger("replicator.runner")
 _COMMIT_ATTEMPTS: Final = 3

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
+from replicator.recovery.lost_binlog import LostBinlog
 from replicator.runner.build import (
     open_context,
     open_scheduler,
@@ -22,13 +23,9 @@ from replicator.runner.build import (
     start_definition_checks,
     treat_failures,
 )
-from replicator.runner.connector_watch import watching
 from replicator.runner.lock import only_one
-from replicator.runner.lost_binlog import LostBinlog
-from replicator.runner.noted_failure import NotedFailure
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
-from replicator.runner.scheduled_checks import ScheduledChecks
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.signals import stop_on_signals
 from replicator.runner.stream import KafkaStream, follow
@@ -36,6 +33,9 @@ from replicator.runner.summary import RunSummary, RunTotals
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.connector_settings import kafka_log
 from replicator.telemetry import get_logger
+from replicator.watch.connector_watch import watching
+from replicator.watch.noted_failure import NotedFailure
+from replicator.watch.scheduled_checks import ScheduledChecks
 
 _LOG: Final = get_logger("replicator.runner")
 _RETRY_S: Final = 2.0

@@ -17,13 +17,13 @@ from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
 from replicator.errors import CommitConflict, LakeUnavailable, LogUnavailable
 from replicator.jvm.spark import check_java, first_line
-from replicator.runner.connector_watch import SourceGoal
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from replicator.sources.change_log import Offsets
 from replicator.sources.kafka import FETCH_OPTIONS
 from replicator.sources.topic_patterns import topic_pattern
 from replicator.telemetry import get_logger
+from replicator.watch.connector_watch import SourceGoal
 
 _LOG: Final = get_logger("replicator.runner.stream")
 _POLL_S: Final = 0.2

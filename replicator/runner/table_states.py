@@ -25,8 +25,8 @@ from replicator.errors import (
 from replicator.jvm.spark import first_line, is_explained
 from replicator.model.patterns import matches
 from replicator.model.table import TableId, TableSchema
+from replicator.recovery.retries import Retries
 from replicator.runner.log_check import compacted, lost_events, partitions_added
-from replicator.runner.retries import Retries
 from replicator.runner.table_policy import Verdict, verdict
 from replicator.runner.topic_tables import TopicTables
 from replicator.schema.history import SchemaVersion
@@ -452,9 +452,3 @@ class TableStates:
 def _named(hint: str | None, table: TableId) -> str | None:
     """Return a next step whose commands name the table, so that they can be copied."""
     return None if hint is None else hint.replace("DATABASE.TABLE", str(table))
-
-
-def gets_mirror(context: MirrorContext, table: TableId) -> bool:
-    """Return whether a table gets a mirror, as far as its definition is known; without a key it may get none."""
-    options, versions = context.config.table(str(table)), context.schemas.history(table).versions
-    return options.keyless == "identity" or not versions or bool(versions[-1].schema.key or options.key)

@@ -38,11 +38,11 @@ from replicator.lake.tag_store import TagStore
 from replicator.model.clock import now_ms
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState, due_tag, expired_tags
-from replicator.runner.rereads import Rereads
-from replicator.runner.source_positions import SourcePositions
+from replicator.recovery.service import Rereads
 from replicator.runner.table_renames import TableRenames
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
+from replicator.sources.source_positions import SourcePositions
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")

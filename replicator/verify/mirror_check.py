@@ -29,12 +29,12 @@ from replicator.model.clock import now_ms
 from replicator.model.counts import counted
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VerifiedTable, check_records, verified_in
-from replicator.reread.stop_signal import StopSignal
-from replicator.reread.throttle import ReplicaWatch
 from replicator.schema.changes import SCHEMA_KEY, SchemaState
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
+from replicator.sources.mysql.stop_signal import StopSignal
 from replicator.sources.mysql.tables import selected_tables
+from replicator.sources.mysql.throttle import ReplicaWatch
 from replicator.verify.changed_keys import (
     AllRows,
     ChangedKeys,

@@ -17,7 +17,7 @@ from replicator.model.table import TableId
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
 from replicator.operations.status.read import read_status
-from replicator.runner.connector_repair import REPAIR_POINTS, ConnectorRepair
+from replicator.recovery.connector_repair import REPAIR_POINTS, ConnectorRepair
 from replicator.sources.connector_settings import (
     ONLY_CAPTURED,
     SKIP_STATEMENTS,

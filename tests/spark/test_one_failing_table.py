@@ -12,7 +12,7 @@ from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.ledger import Ledger
 from replicator.model.batch_stats import BatchStats
 from replicator.operations.status.read import read_status
-from replicator.runner.retries import Retries
+from replicator.recovery.retries import Retries
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_states import TableStates

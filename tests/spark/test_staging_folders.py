@@ -5,7 +5,7 @@ from pathlib import Path
 from replicator.lake.folder_reader import read_folders
 from replicator.lake.folders import local_path, sharing
 from replicator.model.reread import new_request
-from replicator.reread.staging import Staging
+from replicator.recovery.reader.staging import Staging
 from tests.spark.test_quarantine import CREATED, event, row
 from tests.spark.test_reread_quarantine import TABLE, reread, source
 from tests.support.lake_harness import LakeHarness

@@ -10,9 +10,9 @@ import pytest
 from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import MARKER_KEY
+from replicator.recovery.retries import Retries
 from replicator.runner.archive_run import apply_archive
 from replicator.runner.build import open_scheduler
-from replicator.runner.retries import Retries
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_states import TableStates
 from replicator.sources.archive.change_log import ArchiveChangeLog

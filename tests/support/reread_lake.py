@@ -10,8 +10,8 @@ from replicator.model.commit_marker import CommitMarker, HighWater, PartitionPro
 from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState
 from replicator.model.types import spark_sql_name
-from replicator.reread.staging import Staging
-from replicator.reread.table_reread import TableReread
+from replicator.recovery.reader.staging import Staging
+from replicator.recovery.table_reread import TableReread
 from replicator.runner.scheduler import Scheduler
 from replicator.telemetry import Stopwatch
 from tests.oracle.compare import lake_value

@@ -22,7 +22,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
-from replicator.runner.retries import Retries
+from replicator.recovery.retries import Retries
 from replicator.runner.scheduler import ApplyTask, Scheduler
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets

@@ -21,7 +21,7 @@ from replicator.operations.rebuild.changes import AT, Changes, is_before, order_
 from replicator.operations.rebuild.markers import head_marker, marker_as_of, pending_snapshot
 from replicator.operations.rebuild.row_plan import ColumnPlan, RowPlan, has_changed_since, plan_rows
 from replicator.operations.rebuild.rows import rebuilt_rows
-from replicator.reread.publish import RECONCILED, SNAPSHOT_READ
+from replicator.recovery.publish import RECONCILED, SNAPSHOT_READ
 from replicator.schema.changes import SchemaState
 from replicator.schema.history import BEGINNING
 from replicator.schema.steps import STEPS_KEY, SchemaSteps, steps_before

@@ -42,7 +42,7 @@ from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.model.truncate import Truncate
 from replicator.model.verified import CheckHistory, PastCheck, VerifiedTable
 from replicator.model.watched import Watched
-from replicator.runner.connector_repair import _Begun
+from replicator.recovery.connector_repair import _Begun
 from replicator.schema.changes import (
     ChangeNote,
     KeepRows,

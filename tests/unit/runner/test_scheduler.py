@@ -26,7 +26,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId
-from replicator.runner.retries import Retries
+from replicator.recovery.retries import Retries
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch
 from tests.support.scheduler_harness import ENDS, SchedulerHarness, spark_error

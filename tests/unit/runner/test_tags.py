@@ -14,9 +14,9 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import TableId
 from replicator.model.tags import TagRecord, TagState
+from replicator.recovery.lost_binlog import REASON, LostBinlog
+from replicator.recovery.service import Rereads
 from replicator.runner import tags
-from replicator.runner.lost_binlog import REASON, LostBinlog
-from replicator.runner.rereads import Rereads
 from replicator.runner.tags import TagKeeper
 from tests.support.scheduler_harness import ENDS, SchedulerHarness
 
