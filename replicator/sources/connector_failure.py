@@ -17,7 +17,7 @@ _UNKNOWN: Final = re.compile(r"change event for table (?P<name>.+?) whose schema
 _TABLE: Final = (
     _ROW_SIZE,
     _UNKNOWN,
-    re.compile(r"Failed to properly convert data value for '(?P<column>.+?)' of type"),
+    re.compile(r"Failed to (properly convert data|set field default) value for '(?P<column>.+?)' of type"),
 )
 
 
@@ -28,7 +28,7 @@ class Failure:
     Attributes:
         reason: as the connector tells it.
         name: the table whose event it cannot process: `database.table`, or the name alone. None if there is none.
-        column: the same as `database.table.column`.
+        column: the same as `database.table.column`, of whose type the connector cannot convert values.
     """
 
     reason: str

@@ -343,7 +343,7 @@ def redirected_to(answer: requests.Response) -> str:
 
 
 def cause(trace: str) -> str:
-    """Extract why a task failed from its stack trace: the first line and the innermost cause."""
+    """Extract why a task failed from its stack trace: the first line and the cause that tells most."""
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
     if not lines:
         return _NO_REASON
@@ -354,7 +354,9 @@ def cause(trace: str) -> str:
             statement = _PLEA.sub("", _without_class(found))
             return f"the connector cannot parse a statement: {statement}"
     first = _without_class(lines[0])
-    root = _without_class(causes[-1]) if causes else first
+    # A cause that names a column tells more than its own cause.
+    named = [found for found in causes if " value for '" in found]
+    root = _without_class([*causes, *named][-1]) if causes else first
     return first if root in first else f"{first} ({root})"
 
 

@@ -44,6 +44,8 @@ class FailedConnector:
         self._skipped = SkippedEvents(context, rereads)
         self._ends: dict[TableId, BinlogEnd] = {}
         self._rejected: dict[TableId, float] = {}
+        # The connector cannot start with their types as they are in its history.
+        self._mistyped: set[TableId] = set()
         self._due_at = 0.0
 
     def step(self) -> None:
@@ -102,6 +104,8 @@ class FailedConnector:
                     # First, because the settings of the connector do not tell that it must be read again.
                     self._rereads.replace([new_request(table, reason)])
             self._repair.without_table(table)
+        if failure.column is not None:
+            self._mistyped.update(found)
 
     def _take_in(self, aside: frozenset[TableId]) -> None:
         """Take tables in again once the connector is past what it could not process.
@@ -119,6 +123,11 @@ class FailedConnector:
         offset = self._offset()
         past = [table for table in due if offset is not None and offset.covers(self._ends[table])]
         if not past:
+            return
+        if mistyped := self._mistyped.intersection(past):
+            # Tables that are left out are defined again too, with the types that MySQL shows.
+            self._repair.rebuild_history("types of " + ", ".join(map(str, sorted(mistyped))))
+            self._mistyped -= mistyped
             return
         from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
 

@@ -126,8 +126,10 @@ INSERT INTO a_bits VALUES (2, 2, 0, 'b', NULL, -1)
 [type names that need a parser of today]
 CREATE TABLE a_float4 (id INT PRIMARY KEY, f FLOAT4, g FLOAT8)
 INSERT INTO a_float4 VALUES (1, 1.5, 2.5)
-ALTER TABLE a_float4 ADD h FLOAT4, MODIFY g FLOAT4
+ALTER TABLE a_float4 ADD h FLOAT4 DEFAULT 3.5, MODIFY g FLOAT4
 INSERT INTO a_float4 (id, f, g) VALUES (2, 0.1, -1e30)
+CREATE TABLE a_real (id INT PRIMARY KEY, f FLOAT4 NOT NULL DEFAULT 1.5)
+INSERT INTO a_real (id) VALUES (1)
 CREATE TABLE {other}.a_links (id INT PRIMARY KEY, url VARCHAR(300))
 INSERT INTO {other}.a_links VALUES (1, 'http://x')
 CREATE TABLE a_urls (id INT PRIMARY KEY, url VARCHAR(300), host INT, user INT, password INT, status INT)

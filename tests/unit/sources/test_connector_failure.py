@@ -18,6 +18,7 @@ A, OTHER, DOTTED = TableId("shop", "a"), TableId("shop", "other"), TableId("shop
             [A],
         ),
         ("(Failed to properly convert data value for 'shop.a.f' of type FLOAT4)", [A]),
+        ("(Failed to set field default value for 'shop.a.f' of type FLOAT4, the default value is 3.5)", [A]),
         ("(Failed to properly convert data value for 'shop.a.b.f' of type FLOAT4)", [A, DOTTED]),
         ("(Encountered change event for table shop.a whose schema isn't known to this connector)", [A]),
     ],

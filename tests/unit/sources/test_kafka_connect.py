@@ -115,6 +115,14 @@ def test_cause_contains_the_first_line_and_the_innermost_cause() -> None:
     assert cause("") == "no reason given"
 
 
+def test_cause_names_the_column_instead_of_what_is_wrong_with_its_value() -> None:
+    trace = (
+        "a.B: stopped\nCaused by: io.debezium.DebeziumException: Failed to set field default value for 's.t.f' of type "
+        "FLOAT4\nCaused by: a.SchemaBuilderException: Invalid default value\nCaused by: a.DataException: class Float"
+    )
+    assert cause(trace) == "stopped (Failed to set field default value for 's.t.f' of type FLOAT4)"
+
+
 @pytest.mark.parametrize(
     ("text", "step"),
     [
