@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from replicator.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     # The stack's own imports take half a second, which `--help` must not.
     from replicator.operations.stack import DockerStack, Endpoints, LocalStack, Part, PartStatus
 
@@ -83,7 +83,7 @@ def up(  # noqa: PLR0917 - typer calls it, by name
         raise UsageError(
             "--mysql selects a server of this machine, and --docker a container", "leave out one of them"
         )
-    with Console(stderr=True).status("starting") as status:
+    with _working("starting") as status:
         if docker:
             found = DockerStack(folder, status.update).up(registry=registry)
         else:
@@ -107,7 +107,7 @@ def up(  # noqa: PLR0917 - typer calls it, by name
 @app.command()
 def down(folder: Folder = DEFAULT_FOLDER) -> None:
     """Stop all parts. The data remain; remove the folder to start from scratch."""
-    with Console(stderr=True).status("stopping") as status:
+    with _working("stopping") as status:
         stopped = _stack(folder, status.update).down()
     typer.echo(f"Stopped: {', '.join(stopped)}." if stopped else "Nothing was running.")
 
@@ -136,10 +136,13 @@ def sql(
     Example:
       replicator stack sql "SHOW DATABASES"
     """
+    from rich.console import Console
+
+    from replicator.cli.output import new_table
     from replicator.operations.stack.client import run_sql
 
     for names, rows in run_sql(_running_mysql(folder), statements):
-        table = Table(*names, box=None, pad_edge=False)
+        table = new_table(*names)
         for row in rows:
             table.add_row(*("NULL" if cell is None else str(cell) for cell in row))
         Console(width=200 if not Console().is_terminal else None, markup=False).print(table)
@@ -208,8 +211,17 @@ def _print_endpoints(found: "Endpoints", folder: Path) -> None:
 
 
 def _print_status(parts: "list[PartStatus]") -> None:
-    table = Table("part", "state", "process", "address", "log", box=None, pad_edge=False)
+    from replicator.cli.output import new_console, new_table
+
+    table = new_table("part", "state", "process", "address", "log")
     for part in parts:
         state = "healthy" if part.healthy else "not answering" if part.running else "stopped"
         table.add_row(part.part, state, str(part.pid or "-"), part.address or "-", part.log)
-    Console(width=200 if not Console().is_terminal else None).print(table)
+    new_console().print(table)
+
+
+def _working(text: str) -> "Status":
+    """Return a line on the standard error that shows what is done, on a terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)

@@ -16,6 +16,7 @@ from replicator.lake.recoveries import Recoveries
 from replicator.model.table import TableId
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
+from replicator.operations.status.mirror_status import TableStatus
 from replicator.operations.status.read import read_status
 from replicator.recovery.connector_repair import REPAIR_POINTS, ConnectorRepair
 from replicator.sources.connector_settings import (
@@ -29,7 +30,7 @@ from replicator.verify.results import Verdict
 from tests.support import topics
 from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.rereads import shown_rereads
+from tests.support.rereads import command, shown_rereads
 
 PREPARE = [
     "CREATE TABLE kept (id INT PRIMARY KEY, x INT)",
@@ -307,6 +308,42 @@ def test_table_is_read_under_its_new_name_if_the_statement_was_skipped(
         mirrored.database.execute(PREPARE[1], "INSERT INTO bad VALUES (5, 5)")
         compare.await_equal(mirror, START_S)
         until(lambda: paused(mirrored) == gone - {f"{name}.bad"}, seconds=START_S, doing="one goes on")
+        assert mirror.stop() == 0, mirror.tail()
+
+
+@pytest.mark.fault(
+    "The connector cannot send the events of a table, twice within an hour",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the table is read again after the first one, and pauses after the second until `replicator heal`",
+)
+def test_table_whose_events_fail_again_within_an_hour_pauses_until_it_is_healed(
+    mirror_database: MirroredDatabaseBuilder,
+) -> None:
+    mirrored = mirror_database(tables=0, seed_rows=False, prepare=PREPARE, extra=HEALING_MIRROR)
+    compare, execute = mirrored.comparison, mirrored.database.execute
+
+    def status() -> TableStatus:
+        return next(t for t in read_status(compare.config).tables if t.table.endswith(".bad"))
+
+    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
+        compare.await_equal(mirror, START_S)
+        # Debezium does not know the type if it reads it in a statement.
+        execute("ALTER TABLE bad ADD f FLOAT4 DEFAULT 3.5", "INSERT INTO bad VALUES (2, 2, 1.5)")
+        compare.await_equal(mirror, START_S)
+        execute("ALTER TABLE bad ADD g FLOAT4", "INSERT INTO bad VALUES (3, 3, 2.5, 3.5)")
+        until(lambda: status().state == "paused", seconds=START_S, doing="the table pauses")
+        execute("INSERT INTO bad VALUES (4, 4, 4.5, 5.5)", "INSERT INTO kept VALUES (2, 2)")
+        compare.await_equal(mirror, START_S, besides=["bad"])
+        found = status()
+        assert found.state == "paused"
+        assert "Failed to properly convert data value" in (found.reason or "")
+        step = (found.next_step or "").partition("; then run: replicator ")[2]
+        command(mirrored, *step.split())
+        compare.await_equal(mirror, START_S)
+        execute("INSERT INTO bad VALUES (5, 5, 6.5, 7.5)")
+        compare.await_equal(mirror, START_S)
+        assert status().state == "current"
         assert mirror.stop() == 0, mirror.tail()
 
 

@@ -1,10 +1,13 @@
 """Rename tables in every way, also such that have had no event yet and no topic."""
 
+import subprocess
+
 import pytest
 
 from replicator.operations.status.read import read_status
-from tests.support.mirror import HEALING_MIRROR, START_S, running, until
+from tests.support.mirror import COMMAND, HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
+from tests.support.rereads import command
 
 TABLES = ("x1", "x2", "x3", "x4", "s1", "s2", "e1", "e2", "g", "g2", "r1", "d1")
 
@@ -34,6 +37,13 @@ def test_tables_that_were_renamed_are_mirrored_by_their_new_names(
     output = mirrored.folder / "out.log"
     execute = mirrored.database.execute
     with running(mirrored.config, output) as mirror:
+        until(
+            lambda: "re-read requested" in (mirror.tail() if output.exists() else ""),
+            seconds=START_S,
+            doing="tables are read",
+        )
+        # Its position is chosen once the tables are read.
+        command(mirrored, "tag", "noon", "--wait", str(START_S))
         mirrored.comparison.await_equal(mirror, START_S)
         until(lambda: set(states(mirrored).values()) == {"current"}, seconds=120, doing="all are current")
         execute(*(f"INSERT INTO {name} VALUES (2, 'event')" for name in ("e1", "e2", "g", "g2", "r1")))
@@ -58,4 +68,18 @@ def test_tables_that_were_renamed_are_mirrored_by_their_new_names(
             return set(found) >= present and all(found[name] == "current" for name in present)
 
         until(settled, seconds=120, doing=f"{present} are current: {states(mirrored)}")
+        execute("DROP TABLE d1")
+        until(lambda: states(mirrored)["d1"] == "gone", seconds=120, doing="d1 is dropped")
+        heal = [COMMAND, "heal", f"{mirrored.database.name}.d1", "-c", str(mirrored.config)]
+        done = subprocess.run(heal, capture_output=True, check=False, timeout=120)
+        assert done.returncode == 1
+        assert b"the source has no table" in done.stdout + done.stderr
         assert mirror.stop() == 0, mirror.tail()
+    # No event follows.
+    execute("RENAME TABLE y2 TO z2")
+    mirror = MirrorProcess(mirrored.config, output, ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 0, mirror.tail()
+    assert mirrored.comparison.differences() == {}
+    found = states(mirrored)
+    assert (found["z2"], found["d1"], "y2" in found) == ("current", "gone", False)
