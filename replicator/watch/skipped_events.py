@@ -58,10 +58,13 @@ class SkippedEvents:
         """
         self._load()
         now, end, watch = time.monotonic(), read_end(self._context.config), self._rereads.watch
+        if offset is not None:
+            # Debezium tells where the value is in its log only.
+            reason = f"{reason}, near {offset} of the binlog"
         if not self._reason:
             self._since = None if offset is None else BinlogPlace(offset.file, offset.pos)
             self._before = None if watch is None else watch.changes
-            _LOG.warning("the connector skips values that it cannot read", reason=reason, since=str(offset))
+            _LOG.warning("the connector skips values that it cannot read", reason=reason)
         if not self._reason or self._is_restored:
             is_repeated = self._began_at is not None and now < self._began_at + _SAME_S
             self._began_at, self._hold_until = now, now + (_HOLD_S if is_repeated else 0.0)

@@ -101,7 +101,8 @@ def test_connector_has_its_usual_setting_again_once_it_is_past_the_failure(
 ) -> None:
     harness = Harness(monkeypatch)
     harness.begin(3463)
-    assert (harness.properties, harness.repair.has_more) == ({SKIPPED_KEY: REASON}, True)
+    told = f"{REASON}, near {FILE}:3463 of the binlog"
+    assert (harness.properties, harness.repair.has_more) == ({SKIPPED_KEY: told}, True)
     harness.step(at=3999)
     assert harness.settings == [SKIP_EVENTS]
     harness.end = 5000
