@@ -9,6 +9,8 @@ from replicator.batch.steps.unclear_values import MISREAD
 from replicator.model.types import LOSSY_TEXTS, Encoding
 from replicator.operations.status.read import read_status
 from tests.support.conformance import ConformancePage
+from tests.support.encodings import ENCODINGS
+from tests.support.encodings import Encoding as EventEncoding
 from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads
@@ -36,13 +38,19 @@ LATER = 10_000
 
 
 @pytest.mark.parametrize(
-    "which", [pytest.param(DIFFICULT, id="difficult"), pytest.param("", marks=pytest.mark.long, id="all")]
+    ("which", "encoding"),
+    [
+        pytest.param(DIFFICULT, ENCODINGS[0], id="difficult"),
+        pytest.param("", ENCODINGS[0], marks=pytest.mark.long, id="all"),
+        pytest.param("", ENCODINGS[2], marks=pytest.mark.long, id="all-avro"),
+    ],
 )
 def test_every_character_is_the_source_s(
     mirror_database: MirroredDatabaseBuilder,
     source_database: SourceDatabase,
     conformance: ConformancePage,
     which: str,
+    encoding: EventEncoding,
 ) -> None:
     found = [str(row[0]) for row in source_database.rows("SHOW CHARACTER SET")]
     texts = {name: texts_of(source_database, name, which) for name in sorted(found) if name != "binary"}
@@ -55,6 +63,7 @@ def test_every_character_is_the_source_s(
     mirrored = mirror_database(
         tables=0,
         seed_rows=False,
+        log=encoding.log(source_database),
         prepare=("CREATE TABLE syllables (k VARCHAR(9) CHARACTER SET euckr PRIMARY KEY, v INT)",),
         extra=HEALING_MIRROR,
     )
