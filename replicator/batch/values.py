@@ -21,12 +21,17 @@ from replicator.lake.changelog_reader import recorded_changes
 from replicator.lake.ledger import LakeRole, Progress, next_marker
 from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
-from replicator.model.changelog import NOT_APPLIED, change_column
+from replicator.model.changelog import (
+    NOT_APPLIED,
+    RESTATED_KEY,
+    change_column,
+    followed_by_mirror,
+    next_restatement,
+)
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import PackedPosition
-from replicator.model.restatement import RESTATED_KEY, followed_by_mirror, next_restatement
+from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
-from replicator.model.truncate import Truncate
 from replicator.schema.history import SchemaHistory, SchemaVersion
 
 
@@ -163,7 +168,7 @@ class TableBatch:
         return self.events
 
     def restatement(self, role: LakeRole, commit: int) -> Mapping[str, str | None]:
-        """Return the property that commit number `commit` to one of the tables sets; see `model.restatement`."""
+        """Return the property that commit number `commit` to one of the tables sets; see `model.changelog`."""
         del role, commit
         return {}
 

@@ -11,10 +11,10 @@ import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
 from replicator.errors import UsageError
-from replicator.model.counts import counted
+from replicator.model.common import counted
 
 if TYPE_CHECKING:
-    from replicator.model.replay_range import Moment
+    from replicator.model.moments import Moment
     from replicator.operations.record import RecordProgress
 
 _From = Annotated[
@@ -101,8 +101,7 @@ def record(  # noqa: PLR0917 - typer calls it, by name
       replicator record -c shop.toml --to history --binlog mysql-bin.0000*
       replicator record -c shop.toml --to history --from-server --definitions shop.sql
     """
-    from replicator.cli.output import print_json
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import print_json, progress_bar
     from replicator.config import load
     from replicator.config.values import parse_duration, parse_size
     from replicator.operations.record import RecordTimes
@@ -210,10 +209,10 @@ def replay(
       replicator replay -c shop.toml --from s3://backups/shop shop.orders
       replicator replay -c scratch.toml --from shop-archive --until 2026-07-25T10:00:00Z
     """
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import progress_bar
     from replicator.cli.run import finish
     from replicator.config import load
-    from replicator.model.replay_range import ReplayRange
+    from replicator.model.moments import ReplayRange
     from replicator.telemetry import setup_logging
 
     wanted = ReplayRange(
@@ -238,7 +237,7 @@ def replay(
 
 
 def _moment(option: str, text: str | None) -> "Moment | None":
-    from replicator.model.replay_range import parse_moment
+    from replicator.model.moments import parse_moment
 
     try:
         return None if text is None else parse_moment(text)
@@ -279,7 +278,7 @@ def archive(
       replicator archive --from shop-archive shop.orders --segments
       replicator archive --from s3://backups/shop --verify
     """
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import progress_bar
     from replicator.cli.render_archive import print_archive
     from replicator.config import load
     from replicator.operations.archive import read_archive

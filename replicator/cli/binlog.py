@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from replicator.model.counts import counted
+from replicator.model.common import counted
 
 if TYPE_CHECKING:
     from replicator.operations.binlog import Imported, ImportRequest, Progress
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def import_files(config: Path, request: "ImportRequest", *, until_caught_up: bool, as_json: bool) -> None:
     """Import binary logs into an archive, and print the result. Raises UsageError if the options do not fit."""
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import progress_bar
     from replicator.config import load
     from replicator.errors import UsageError
     from replicator.operations.binlog import import_binlog

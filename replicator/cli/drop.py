@@ -42,7 +42,7 @@ def drop(
       replicator drop shop.orders --purge
       replicator drop shop.orders --purge --yes --json
     """
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import progress_bar
     from replicator.cli.render import print_drop_plan, print_dropped
     from replicator.config import load
     from replicator.operations.drop import drop as drop_tables

@@ -42,7 +42,7 @@ def maintain(
       replicator maintain -c shop.toml
       replicator maintain -c shop.toml shop.orders "shop.log_*"
     """
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import progress_bar
     from replicator.cli.render import print_maintenance
     from replicator.config import load
     from replicator.operations.maintain import maintain as maintain_lake

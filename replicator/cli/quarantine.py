@@ -9,7 +9,7 @@ import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
 from replicator.errors import UsageError
-from replicator.model.counts import counted
+from replicator.model.common import counted
 
 if TYPE_CHECKING:
     from replicator.model.quarantine import QuarantineFilter

@@ -101,10 +101,10 @@ def _run(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from replicator.cli.progress import progress_bar
-    from replicator.cli.render_rebuild import print_rebuilt
+    from replicator.cli.output import progress_bar
+    from replicator.cli.render import print_rebuilt
     from replicator.config import load
-    from replicator.model.as_of import parse_as_of
+    from replicator.model.moments import parse_as_of
     from replicator.operations.rebuild.rebuild import rebuild as rebuild_mirrors
 
     settings = load(config)

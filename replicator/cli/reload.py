@@ -35,8 +35,7 @@ def reload(
       replicator connect -c shop.toml && replicator reload -c shop.toml
       replicator reload -c shop.toml --json | jq -r '.changed[]'
     """
-    from replicator.cli.output import print_json
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import print_json, progress_bar
     from replicator.config import load
     from replicator.operations.reload import reload as reload_mirror
 

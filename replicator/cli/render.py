@@ -1,24 +1,207 @@
 """Print the reports of the commands: tables for people, JSON for programs."""
 
 import base64
+import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from replicator.cli.next_steps import next_step_lines, pasted
-from replicator.cli.output import COLOURS, coloured, duration, new_console, new_table, print_json
-from replicator.model.counts import counted
+from replicator.cli.output import (
+    COLOURS,
+    coloured,
+    duration,
+    new_console,
+    new_table,
+    next_step_lines,
+    pasted,
+    print_json,
+)
+from replicator.model.common import counted
+from replicator.model.reread import Phase, Request
 
 if TYPE_CHECKING:
+    from replicator.lake.tag_reader import TagStatus
+
     # Each command imports only its own modules: together they take a second to load.
     from replicator.model.quarantine import QuarantinedEvent, ReplayResult
     from replicator.operations.check import CheckResult, Status
     from replicator.operations.drop import DropPlan, DropReport
     from replicator.operations.maintain import TableReport, TableSize
+    from replicator.operations.rebuild.report import RebuildReport
+
+_DONE_SHOWN: Final = 5
+_NEW_SHOWN_MS: Final = 3_600_000
+"""How long a new table is shown that was read for the first time."""
+_AGAIN_SHOWN_MS: Final = 24 * _NEW_SHOWN_MS
+"""How long a table is shown that was read again."""
+
+
+def print_rereads(requests: Sequence[Request], mirror: str, *, as_json: bool) -> None:
+    """Print the report of `bootstrap` and `heal`."""
+    if as_json:
+        print(json.dumps({"version": 1, "rereads": [request.values() for request in requests]}, indent=2))
+        return
+    if not requests:
+        print(f"The lake has all tables of the mirror {mirror}; --table reads a table again.")
+        return
+    console = Console(soft_wrap=True)
+    for line in reread_lines(requests):
+        console.print(line)
+
+
+def noteworthy(requests: Sequence[Request], at_ms: int) -> list[Request]:
+    """Return the re-reads that `status` shows at a time: those that have not succeeded, and the last ones that have."""
+    done = [r for r in requests if r.phase is Phase.DONE and at_ms - (r.ended_ms or 0) < _shown_ms(r)]
+    newest = sorted(done, key=lambda request: -(request.ended_ms or 0))[:_DONE_SHOWN]
+    return [request for request in requests if request in newest or request.phase is not Phase.DONE]
+
+
+def _shown_ms(request: Request) -> int:
+    return _NEW_SHOWN_MS if request.changed is None else _AGAIN_SHOWN_MS
+
+
+def progress_text(request: Request) -> str:
+    """Return what is done for a request now, for the progress bar."""
+    waits = f" ({request.problem})" if request.problem else ""
+    return f"{request.table} {request.phase}{waits}"
+
+
+def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:
+    """Yield a line for each re-read."""
+    for request in requests:
+        match request.phase:
+            case Phase.DONE:
+                # A new table had no rows that could differ.
+                differed = "" if request.changed is None else f", {request.changed:,} differed"
+                # Of a table that was read when it was empty, all rows come from events.
+                read = (
+                    f"{counted(request.rows, 'row')} read" if request.rows else "was empty when it was read"
+                )
+                text = f"{request.table}: {read}{differed} ({request.reason})"
+                yield Text(text, style="green")
+            case Phase.FAILED:
+                yield Text(f"{request.table}: could not be read: {request.problem}", style="red")
+            case phase:
+                of = f" of about {request.estimated:,}" if request.estimated else ""
+                waits = f"; {request.problem}" if request.problem else ""
+                text = f"{request.table}: {phase}, {request.rows:,}{of} rows ({request.reason}){waits}"
+                yield Text(text, style="yellow")
+
+
+_RUN = "replicator run makes it; start it if it is not running"
+
+
+def print_tags(tags: "Sequence[TagStatus]", mirror: str, *, as_json: bool) -> None:
+    """Print the tags of a mirror."""
+    if as_json:
+        print_json({"version": 1, "tags": [asdict(tag) for tag in tags]})
+        return
+    if not tags:
+        print(f"The mirror {mirror} has no tags; make one with: replicator tag NAME")
+        return
+    console = new_console()
+    console.print(tag_table(tags))
+    for note in tag_notes(tags):
+        console.print(Text(note, style="yellow"), soft_wrap=True)
+
+
+def print_tag(tag: "TagStatus | None", name: str, *, as_json: bool) -> None:
+    """Print the tag that was requested, or that it was deleted meanwhile."""
+    if as_json:
+        print_json({"version": 1, "tag": None if tag is None else asdict(tag)})
+        return
+    if tag is None:
+        print(f"Tag {name} was deleted meanwhile.")
+        return
+    console = new_console()
+    if tag.state == "complete":
+        took = "" if tag.lag_seconds is None else f", after {duration(tag.lag_seconds)}"
+        tagged = f"Tagged {counted(len(tag.tables), 'table')} at {tag.position}{took}."
+        console.print(Text(tagged), soft_wrap=True)
+        if tag.tables:
+            example = f"SELECT * FROM lake.{tag.tables[0]} VERSION AS OF '{tag.name}'"
+            console.print(Text(f"Read a table with: {example}"), soft_wrap=True)
+    for note in tag_notes([tag]):
+        console.print(Text(note, style="yellow"), soft_wrap=True)
+
+
+def print_deleted_tag(name: str, *, gone: bool, as_json: bool) -> None:
+    """Print whether a tag is deleted."""
+    if as_json:
+        print_json({"version": 1, "tag": name, "deleted": gone})
+    else:
+        print(f"Deleted tag {name}." if gone else f"Tag {name} is being deleted by the mirror.")
+
+
+def tag_table(tags: "Sequence[TagStatus]") -> Table:
+    """Build the table of tags, oldest first."""
+    table, now = new_table("tag", "state", "tables", "position", "source time", "made"), time.time()
+    table.columns[2].justify = "right"
+    for tag in tags:
+        made = "scheduled" if tag.scheduled else "requested"
+        table.add_row(
+            Text(tag.name),
+            coloured(tag.state),
+            Text(f"{len(tag.tables):,}"),
+            Text(tag.position or "-"),
+            Text("-" if tag.source_ms is None else f"{duration(now - tag.source_ms / 1000)} ago"),
+            Text(made),
+        )
+    return table
+
+
+def tag_notes(tags: "Sequence[TagStatus]") -> list[str]:
+    """Return a line for each tag that is not complete, or that leaves out tables."""
+    notes = []
+    for tag in tags:
+        if tag.state == "failed":
+            notes.append(f"Tag {tag.name} failed: {tag.reason}; next: fix the cause and request it again")
+        elif tag.state == "requested":
+            notes.append(f"Tag {tag.name} is requested: {_RUN}")
+        elif tag.state == "started":
+            waits = "it waits for tables, or for the connector to confirm its position"
+            notes.append(f"Tag {tag.name} is started at {tag.position}: {waits}; {_RUN}")
+        if tag.left_out:
+            notes.append(f"Tag {tag.name} leaves out paused tables: {', '.join(tag.left_out)}")
+    return notes
+
+
+def print_rebuilt(reports: "Sequence[RebuildReport]", *, as_json: bool) -> None:
+    """Print what was rebuilt, or would be."""
+    if as_json:
+        print_json({"version": 1, "tables": [asdict(report) for report in reports]})
+        return
+    if not reports:
+        print("The mirror has no table with a changelog.")
+        return
+    table = new_table("table", "rows", "before", "as of", "newest change")
+    table.columns[1].justify = table.columns[2].justify = "right"
+    for report in reports:
+        table.add_row(
+            Text(report.table),
+            Text(f"{report.rows:,}"),
+            Text("-" if report.rows_before is None else f"{report.rows_before:,}"),
+            Text(report.position or "-"),
+            Text(report.newest or "-"),
+        )
+    console = new_console()
+    console.print(table)
+    if not all(report.changed for report in reports):
+        console.print(Text("Nothing was changed."))
+    for report in reports:
+        if not report.reached:
+            note = (
+                f"{report.source}: the changelog ends before the position, at {report.newest}. It has everything "
+                "only if the table did not change in between; `replicator status` shows whether it is current."
+            )
+            console.print(Text(note, style="yellow"), soft_wrap=True)
+
 
 _VERDICTS = {
     "ok": "All checks passed.",

@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from replicator.cli.output import new_console, new_table, print_json
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.operations.archive import ArchiveReport, PartitionReport
 from replicator.sources.archive import Segment
 from replicator.sources.archive.beginnings import Beginning

@@ -11,13 +11,18 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from replicator.cli.next_steps import next_step_lines, pasted
-from replicator.cli.output import coloured, duration, new_console, new_table, print_json
-from replicator.cli.render_rereads import noteworthy, reread_lines
-from replicator.cli.render_tags import tag_notes, tag_table
+from replicator.cli.output import (
+    coloured,
+    duration,
+    new_console,
+    new_table,
+    next_step_lines,
+    pasted,
+    print_json,
+)
+from replicator.cli.render import noteworthy, reread_lines, tag_notes, tag_table
 from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
-from replicator.model.clock import now_ms
-from replicator.model.counts import counted
+from replicator.model.common import counted, now_ms
 
 if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.

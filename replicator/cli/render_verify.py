@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.output import coloured, duration, new_console, new_table, print_json
-from replicator.model.counts import counted
+from replicator.model.common import counted
 
 if TYPE_CHECKING:
     from replicator.model.verified import CheckHistory, VerifiedTable

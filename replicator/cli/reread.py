@@ -83,8 +83,8 @@ def heal(
 
 
 def _read(settings: "Config", tables: "Sequence[TableId]", reason: str, *, as_json: bool) -> None:
-    from replicator.cli.progress import progress_bar
-    from replicator.cli.render_rereads import print_rereads, progress_text
+    from replicator.cli.output import progress_bar
+    from replicator.cli.render import print_rereads, progress_text
     from replicator.model.reread import Phase
     from replicator.operations.reread import reread
     from replicator.telemetry import setup_logging

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
-from replicator.model.counts import counted
+from replicator.model.common import counted
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -38,7 +38,7 @@ def demo(
     Example:
       replicator demo --dir /tmp/demo
     """
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import progress_bar
     from replicator.operations.demo import run_demo
 
     run_demo(directory, progress_bar, as_json=as_json)

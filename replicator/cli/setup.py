@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import typer
 
-from replicator.cli.next_steps import pasted
 from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
+from replicator.cli.output import pasted
 from replicator.errors import UsageError
 
 _SERVER = "mysql://replicator@127.0.0.1:3306/"
@@ -93,7 +93,7 @@ def init(
 
 def _database(tables: list[str] | None) -> str | None:
     """Return the database that all table patterns name; None if they do not name exactly one."""
-    from replicator.model.patterns import has_wildcard
+    from replicator.model.common import has_wildcard
 
     databases = {pattern.partition(".")[0] for pattern in tables or [f"{_DATABASE}.*"]}
     return None if len(databases) > 1 or has_wildcard(name := databases.pop()) else name

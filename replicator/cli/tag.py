@@ -67,7 +67,7 @@ def tag(
 
 
 def _list(config: Path, *, as_json: bool) -> None:
-    from replicator.cli.render_tags import print_tags
+    from replicator.cli.render import print_tags
     from replicator.config import load
     from replicator.operations.tag.request import list_tags
 
@@ -76,8 +76,8 @@ def _list(config: Path, *, as_json: bool) -> None:
 
 
 def _create(config: Path, name: str, wait: float, *, skip_paused: bool, as_json: bool) -> None:
-    from replicator.cli.progress import progress_bar
-    from replicator.cli.render_tags import print_tag
+    from replicator.cli.output import progress_bar
+    from replicator.cli.render import print_tag
     from replicator.config import load
     from replicator.operations.tag.request import await_tag, request_tag
 
@@ -90,8 +90,8 @@ def _create(config: Path, name: str, wait: float, *, skip_paused: bool, as_json:
 
 
 def _delete(config: Path, name: str, wait: float, *, as_json: bool) -> None:
-    from replicator.cli.progress import progress_bar
-    from replicator.cli.render_tags import print_deleted_tag
+    from replicator.cli.output import progress_bar
+    from replicator.cli.render import print_deleted_tag
     from replicator.config import load
     from replicator.operations.tag.delete import delete_tag
 

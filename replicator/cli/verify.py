@@ -12,7 +12,7 @@ import typer
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 
 if TYPE_CHECKING:
-    from replicator.cli.progress import ShowProgress
+    from replicator.cli.output import ShowProgress
     from replicator.config import Config
     from replicator.model.reread import Request
     from replicator.verify.mirror_check import Wanted
@@ -145,11 +145,11 @@ def verify(  # noqa: PLR0917 - options are passed by name
       replicator verify shop.orders -c shop.toml --first 1000000 --last 2000000
       replicator verify -c shop.toml --json | jq '.tables[] | select(.verdict != "equal")'
     """
-    from replicator.cli.progress import progress_bar
+    from replicator.cli.output import progress_bar
     from replicator.cli.render_verify import print_plan, print_report
     from replicator.config import load
     from replicator.errors import UsageError
-    from replicator.model.clock import now_ms
+    from replicator.model.common import now_ms
     from replicator.telemetry import setup_logging
     from replicator.verify.mirror_check import Wanted
     from replicator.verify.mirror_check import verify as check

@@ -5,12 +5,8 @@ config.includes("shop.orders")           # is this table mirrored?
 config.table("shop.orders").strategy     # one table's options, defaults filled in
 """
 
-from replicator.config.bootstrap import BootstrapConfig, HealConfig
 from replicator.config.column_rules import ColumnRuleBook
-from replicator.config.columns import ColumnsConfig
 from replicator.config.loading import load, parse
-from replicator.config.log import ArchiveLog, KafkaLog
-from replicator.config.maintenance import MaintenanceConfig
 from replicator.config.models import (
     CATALOG_NAME,
     ApplyConfig,
@@ -26,9 +22,18 @@ from replicator.config.models import (
     TableOptions,
 )
 from replicator.config.secrets import SecretRef
-from replicator.config.tags import TagsConfig
+from replicator.config.sections import (
+    DEFAULT_VERIFY,
+    ArchiveLog,
+    BootstrapConfig,
+    ColumnsConfig,
+    HealConfig,
+    KafkaLog,
+    MaintenanceConfig,
+    TagsConfig,
+    VerifyConfig,
+)
 from replicator.config.values import SourceUrl
-from replicator.config.verify import DEFAULT_VERIFY, VerifyConfig
 
 __all__ = [
     "CATALOG_NAME",

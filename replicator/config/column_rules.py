@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from replicator.config.columns import ColumnsConfig
 from replicator.config.models import Config
+from replicator.config.sections import ColumnsConfig
 from replicator.errors import ConfigError
 from replicator.model.column_rules import ColumnRules, RuleSet
 

@@ -8,14 +8,23 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from replicator.config.bootstrap import BootstrapConfig, HealConfig
-from replicator.config.columns import ColumnsConfig, MirrorColumnsConfig, Unlisted
-from replicator.config.log import ArchiveLog, KafkaLog
-from replicator.config.maintenance import MaintenanceConfig, TableMaintenanceConfig
 from replicator.config.paths import CatalogUri, LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
-from replicator.config.table_sections import check_sections
-from replicator.config.tags import TagsConfig
+from replicator.config.sections import (
+    DEFAULT_VERIFY,
+    ArchiveLog,
+    BootstrapConfig,
+    ColumnsConfig,
+    HealConfig,
+    KafkaLog,
+    MaintenanceConfig,
+    MirrorColumnsConfig,
+    TableMaintenanceConfig,
+    TagsConfig,
+    Unlisted,
+    VerifyConfig,
+    check_sections,
+)
 from replicator.config.values import (
     NAME,
     STRICT,
@@ -27,11 +36,10 @@ from replicator.config.values import (
     Trigger,
     Url,
 )
-from replicator.config.verify import DEFAULT_VERIFY, VerifyConfig
 from replicator.errors import ConfigError
 from replicator.model.column_rules import RuleSet
+from replicator.model.common import has_wildcard, matches
 from replicator.model.partitioning import PartitionField
-from replicator.model.patterns import has_wildcard, matches
 from replicator.schema.changes import ChangeKind, Policy, UnloggedPolicy
 
 Strategy = Literal["split", "merge", "copy-on-write", "equality"]

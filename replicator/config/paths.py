@@ -1,4 +1,4 @@
-"""Resolve paths of the configuration: a relative path starts at the configuration file's folder."""
+"""Resolve paths of the configuration, and find files that the package brings along."""
 
 import re
 from pathlib import Path
@@ -48,3 +48,12 @@ Location = Annotated[str, PlainValidator(_location)]
 
 CatalogUri = Annotated[str, PlainValidator(_catalog_uri)]
 """The URI of a catalog; the file in `jdbc:sqlite:FILE` is made absolute."""
+
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def resource(name: str) -> Path:
+    """Return the path of a file such as `connectors/mysql.json`, in the installed package or in the checkout."""
+    installed = _PACKAGE / "_bundled" / name
+    return installed if installed.exists() else _PACKAGE.parent / name

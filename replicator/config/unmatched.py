@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from replicator.config.columns import ColumnsConfig
 from replicator.config.models import Config
+from replicator.config.sections import ColumnsConfig
 from replicator.model.column_rules import fits
-from replicator.model.patterns import matches
+from replicator.model.common import matches
 
 
 def unmatched_tables(config: Config, tables: Collection[str]) -> list[str]:

@@ -10,8 +10,8 @@ from pyiceberg.table import Table
 from replicator.consumer.cursor import Point, offsets_of
 from replicator.errors import LakeUnavailable
 from replicator.lake.reader import newest_marker
+from replicator.model.changelog import RESTATED_KEY, Restatement, restated
 from replicator.model.commit_marker import COMMIT_KEY, CommitMarker
-from replicator.model.restatement import RESTATED_KEY, Restatement, restated
 
 
 @dataclass(frozen=True, slots=True)

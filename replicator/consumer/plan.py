@@ -3,7 +3,7 @@
 Two ways lead from a cursor to the newest state of the changelog. As long as the snapshots in between exist, their
 added files are exactly the rows that are missing, whatever these rows are; maintenance only adds snapshots that replace
 files. If a snapshot was deleted, the rows with later offsets are the missing ones. That is exact unless rows with
-earlier offsets were added meanwhile (`model.restatement`); then the cursor has expired.
+earlier offsets were added meanwhile (`model.changelog`); then the cursor has expired.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from replicator.consumer.feed import FROM_CHANGELOG, FROM_MIRROR, Feed
 from replicator.consumer.spark_source import SOURCE, ChangesSource
 from replicator.errors import UsageError
 from replicator.lake.reader import open_catalog
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from replicator.decode.values import row_type
 from replicator.decode.version_ranges import is_in_range
 from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.source_block import SOURCE_FIELDS
+from replicator.model.events import SOURCE_FIELDS
 from replicator.model.table import TableSchema
 from replicator.sources.schema_registry import HEADER_BYTES
 

@@ -32,7 +32,7 @@ class AvroFormat:
     Attributes:
         schemas: the writer schemas by id.
         refuse_defaults: whether to refuse schemas with nullable columns that have a default, because NULLs are lost.
-        flattened: whether events are rows and not envelopes; see `model.debezium`.
+        flattened: whether events are rows and not envelopes; see `model.events`.
     """
 
     takes_definitions: ClassVar[bool] = False

@@ -12,10 +12,8 @@ from typing import Any, Final
 from replicator.decode import connect_schema
 from replicator.decode.avro_limits import checked_schema
 from replicator.errors import DecodeError, UnsupportedChange
-from replicator.model.avro_names import adjusted, may_be_adjusted
-from replicator.model.debezium import METADATA_FIELDS
 from replicator.model.document import Document, parse_json
-from replicator.model.source_block import SOURCE_FIELDS
+from replicator.model.events import METADATA_FIELDS, SOURCE_FIELDS, adjusted, may_be_adjusted
 from replicator.model.table import Column
 from replicator.model.types import STRING, TIMESTAMPTZ, Encoding
 from replicator.schema import mysql_types as mapping

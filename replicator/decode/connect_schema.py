@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from replicator.errors import DecodeError
-from replicator.model.debezium import METADATA_FIELDS
 from replicator.model.document import Document, parse_json
+from replicator.model.events import METADATA_FIELDS
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING, Encoding, LakeType
 from replicator.schema import mysql_types
@@ -24,7 +24,7 @@ _LABEL_PARTS: Final = re.compile(r"\\.|\\|,|[^\\,]+", re.DOTALL)
 def table_schema(value: bytes, key: bytes | None, *, flattened: bool = False) -> TableSchema:
     """Return the table's schema from `value` and `key` of an event with embedded schemas.
 
-    A flattened event (see `model.debezium`) is a row itself. The schema does not define the encoding of decimals. Of a
+    A flattened event (see `model.events`) is a row itself. The schema does not define the encoding of decimals. Of a
     key without an embedded schema, the names of its fields are used; a key that cannot be read, or that names other
     columns, is ignored.
 

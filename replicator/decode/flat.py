@@ -1,4 +1,4 @@
-"""Convert flattened events (`model.debezium`) to envelopes, as Spark expressions."""
+"""Convert flattened events (`model.events`) to envelopes, as Spark expressions."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -7,8 +7,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField
 
-from replicator.model.debezium import METADATA_FIELDS
-from replicator.model.source_block import SOURCE_FIELDS
+from replicator.model.events import METADATA_FIELDS, SOURCE_FIELDS
 from replicator.model.table import Column
 
 _TYPES: Final[Mapping[str, DataType]] = {"string": StringType(), "long": LongType(), "int": IntegerType()}

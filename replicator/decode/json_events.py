@@ -106,7 +106,7 @@ def decode(
         ranges: the offset ranges of `records`; if empty, every event counts as one of the last of its range.
         for_changelog: whether to decode all that a changelog row needs; a mirror needs less.
         undecodable: the verdict on events with a schema that no writer schema has.
-        flattened: whether events are rows instead of envelopes; see `model.debezium`.
+        flattened: whether events are rows instead of envelopes; see `model.events`.
     """
     events = records.where(F.col("value").isNotNull()).withColumn("in_range_end", in_range_end(ranges))
     frames = [

@@ -24,7 +24,7 @@ class JsonFormat:
     """The `EventFormat` of JSON. An event's schema is identified by its fingerprint.
 
     Events without a schema are decoded with the declared version at their position. With `flattened`, events are
-    rows and not envelopes; see `model.debezium`.
+    rows and not envelopes; see `model.events`.
     """
 
     takes_definitions: Final = True

@@ -12,7 +12,7 @@ from heapq import merge
 from typing import Final, NamedTuple
 
 from replicator.decode.schema_resolution import matching_versions
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema, topic_name
 from replicator.schema.binlog_order import VersionStart, binlog_key

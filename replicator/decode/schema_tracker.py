@@ -14,7 +14,7 @@ from replicator.decode.schema_histories import FollowedVersion, SchemaHistories
 from replicator.decode.schema_resolution import ResolvedSchema
 from replicator.errors import DecodeError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import BadRecord, RawRecord
+from replicator.model.events import BadRecord, RawRecord
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.history import SchemaHistory, TableDefinition
 

@@ -23,9 +23,9 @@ from replicator.lake.exact_commit import begin
 from replicator.lake.properties import CREATED_KEY
 from replicator.lake.table_metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.recorded import names_in
-from replicator.model.truncate import Truncate
+from replicator.model.snapshot import Truncate
 from replicator.model.types import VECTOR, LakeType
 from replicator.schema.changes import (
     KEPT_KEY,

@@ -8,9 +8,8 @@ from pyspark.sql import functions as F
 
 from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.lake.catalog import Lake, LakeTable
-from replicator.model.changelog import RowKind
-from replicator.model.identifiers import quoted
-from replicator.model.restatement import RESTATED_KEY, restated
+from replicator.model.changelog import RESTATED_KEY, RowKind, restated
+from replicator.model.common import quoted
 from replicator.model.types import spark_sql_name
 
 

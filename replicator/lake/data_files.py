@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.driver_files import upload
 from replicator.lake.partitions import DataFileRef, Partition, label_of, planned_partitions
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 
 _PATH_ID: Final = 2147483546

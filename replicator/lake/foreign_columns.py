@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from replicator.errors import ForeignColumns
 from replicator.lake.catalog import LakeTable
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.schema.own_columns import ColumnDifferences
 
 _RELOAD = "run: replicator reload"

@@ -17,12 +17,11 @@ from replicator.lake.ownership import foreign
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.rollback import rolled_back
 from replicator.model.batch_stats import BatchStats
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
-from replicator.model.property_json import fitted_json
-from replicator.model.recorded import reading, record_in
+from replicator.model.common import now_ms
+from replicator.model.recorded import fitted_json, reading, record_in
+from replicator.model.snapshot import newest
 from replicator.model.table import TableId
-from replicator.model.truncate import newest
 from replicator.schema.binlog_order import binlog_key
 from replicator.schema.changes import SchemaState
 from replicator.schema.history import BEGINNING

@@ -19,10 +19,10 @@ from replicator.lake.position_deletes import stage_few_deletes
 from replicator.lake.schema_update import add_columns
 from replicator.lake.table_metadata import ENGINE_PROPERTIES
 from replicator.lake.write_strategies import MirrorChange, Split
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
+from replicator.model.common import now_ms
+from replicator.model.events import BadRecord
 from replicator.model.quarantine import RESOLVED_FIELDS, LogCoordinate, ReadRows, Resolution
-from replicator.model.records import BadRecord
 from replicator.model.table import TableId
 from replicator.model.types import LakeType, spark_sql_name
 

@@ -17,7 +17,7 @@ from replicator.lake.data_files import FilePositions, by_file, joined, matching_
 from replicator.lake.key_hashes import Words
 from replicator.lake.partitions import data_file_ref
 from replicator.lake.row_locations import RowLocationCache, RowLocations
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.lake")

@@ -17,7 +17,7 @@ from replicator.lake.catalog import Lake, LakeTable, lake_errors
 from replicator.lake.equality_rewrite import apply_equality_deletes
 from replicator.lake.schema_update import add_columns, alter
 from replicator.lake.write_strategies import BRANCH
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.changes import (
     AddColumn,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 
 
 def merge(

@@ -13,13 +13,8 @@ from replicator.lake.ownership import refuse_foreign
 from replicator.lake.rollback import refuse_rollback
 from replicator.lake.row_locations import RowLocationCache
 from replicator.lake.small_files import SmallFileLog
+from replicator.model.changelog import RECREATED_TOPIC, RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.restatement import (
-    RECREATED_TOPIC,
-    RESTATED_KEY,
-    followed_by_mirror,
-    next_restatement,
-)
 from replicator.model.table import TableId
 
 

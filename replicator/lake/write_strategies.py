@@ -42,8 +42,7 @@ from replicator.lake.row_locations import FileKeys, RowChanges, RowLocationCache
 from replicator.lake.row_search import locate
 from replicator.lake.small_files import OWN_FILE, SmallChanges, SmallFiles
 from replicator.model.changelog import NET
-from replicator.model.counts import counted
-from replicator.model.identifiers import quoted
+from replicator.model.common import counted, quoted
 from replicator.model.types import LakeType, spark_sql_name
 
 BRANCH: Final = "replicator_staging"

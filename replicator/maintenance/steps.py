@@ -19,7 +19,7 @@ from replicator.lake.properties import CREATED_KEY
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
 from replicator.maintenance.reports import StepReport
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 
 _GRANULARITY: Final = "write.delete.granularity"
 _FEW_FILES: Final = 50

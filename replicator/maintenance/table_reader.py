@@ -23,8 +23,8 @@ from replicator.maintenance.plan import (
     due_steps,
     overdue_steps,
 )
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.common import now_ms
 from replicator.model.table import SOURCE_KEY
 
 QUARANTINE: Final = "quarantine"

@@ -14,7 +14,7 @@ from replicator.maintenance.plan import BEHIND, MergedFiles, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.steps import Maintenance, table_facts
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.table import TableId
 from replicator.telemetry import get_logger
 

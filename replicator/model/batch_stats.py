@@ -7,8 +7,7 @@ from typing import Final
 from replicator.model.changelog import RowKind
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.position import SourcePosition
-from replicator.model.snapshot import SnapshotRead
-from replicator.model.truncate import Truncate
+from replicator.model.snapshot import SnapshotRead, Truncate
 
 UNKNOWN_SCHEMA: Final = "a schema that is not known yet"
 """Verdict on events that carry another schema than the one they were decoded with: discover it and decode again."""

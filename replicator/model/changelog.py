@@ -1,8 +1,19 @@
-"""Change kinds and the metadata columns of changelog rows."""
+"""The changelog's columns and kinds of changes, and which of its rows do not follow the earlier ones.
 
+Usually each commit of a changelog adds the changes of later offsets than those before, and the mirror gets them right
+afterwards. Three kinds of commits differ: a re-read adds the differences that it found, a replay of quarantined events
+adds changes of earlier offsets, and a topic that was recreated begins at offset 0 again. Readers that continue by
+offsets must know of them; so must readers that join the rows of a mirror with later changes. Both tables therefore have
+the newest of these commits as a property, the mirror in the commit with which it has the same rows.
+"""
+
+import json
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+
+from replicator.model.recorded import record_in, recorded
 
 
 class RowKind(StrEnum):
@@ -54,3 +65,92 @@ def change_column(names: Iterable[str]) -> str:
     while name in taken:
         name = "_" + name
     return name
+
+
+RESTATED_KEY: Final = "replicator.restated"
+"""Table property of a changelog and its mirror: the newest `Restatement` that the table contains."""
+RECREATED_TOPIC: Final = "topic"
+"""`kind` of a restatement without rows: a topic was recreated, and its offsets begin again."""
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Restatement:
+    """A commit of a changelog whose rows do not follow the earlier ones in the order of the log.
+
+    Attributes:
+        kind: what it was, such as ``reread-1a2b``.
+        commit: number of the changelog's commit (`CommitMarker.sequence`).
+        before: `id` of the restatement before it; None for the first one.
+        topics: how often a topic was recreated so far.
+    """
+
+    kind: str
+    commit: int
+    before: str | None = None
+    topics: int = 0
+    number: int = 0
+
+    @property
+    def id(self) -> str:
+        """Identifies it in the changelog."""
+        return f"{self.kind}@{self.number}"
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON, described in schemas/lake-properties-v1.json."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "kind": self.kind,
+                "number": self.number,
+                "commit": self.commit,
+                "before": self.before,
+                "topics": self.topics,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    @recorded("the record of a re-read in a table")
+    def from_json(cls, text: str) -> "Restatement":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: a newer version of the engine wrote it.
+        """
+        value = record_in(text)
+        if value.pop("version") != _VERSION:
+            raise ValueError(f"the property {RESTATED_KEY} has another version than {_VERSION}")
+        return cls(**value)
+
+
+def restated(text: str | None) -> Restatement | None:
+    """Return the restatement in a table property; None if the table has none."""
+    return None if text is None else Restatement.from_json(text)
+
+
+def next_restatement(
+    changelog: str | None, mirror: str | None, kind: str, commit: int, *, recreates_topic: bool = False
+) -> str:
+    """Return the property of a changelog whose commit number `commit` is a restatement.
+
+    `changelog` and `mirror` are the properties of both tables before. If the mirror never got the rows of the same
+    restatement, because the process was killed, this commit continues it.
+    """
+    last, known = restated(changelog), restated(mirror)
+    if last is not None and last.kind == kind and last != known:
+        return replace(last, commit=commit).to_json()
+    topics = 0 if last is None else last.topics
+    before, number = (None, 1) if last is None else (last.id, last.number + 1)
+    return Restatement(kind, commit, before, topics + int(recreates_topic), number).to_json()
+
+
+def followed_by_mirror(changelog: str | None, mirror: str | None) -> str | None:
+    """Return the property of a mirror that gets the rows of the changelog's newest restatement.
+
+    It stays as it is if the mirror lacks an earlier one: then it differs from the changelog until a re-read.
+    """
+    last, known = restated(changelog), restated(mirror)
+    if last is None:
+        return mirror
+    return changelog if (None if known is None else known.id) in (last.before, last.id) else mirror

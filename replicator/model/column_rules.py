@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Final
 
 from replicator.errors import UnfitColumns
-from replicator.model.avro_names import adjusted_patterns, unescaped
 from replicator.model.column_history import ColumnHistory
-from replicator.model.patterns import matches
+from replicator.model.common import matches
+from replicator.model.events import adjusted_patterns, unescaped
 from replicator.model.table import Column, SourceName, TableSchema
 from replicator.model.types import STRING, LakeType
 

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import Count, record_in, recorded
 from replicator.model.seen_transactions import SeenTransactions
-from replicator.model.snapshot import SnapshotRead
-from replicator.model.truncate import Truncate
+from replicator.model.snapshot import SnapshotRead, Truncate
 
 MARKER_KEY: Final = "replicator.marker"
 COMMIT_KEY: Final = "replicator.commit"

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 
 Transform = Literal["identity", "bucket", "truncate", "years", "months", "days", "hours"]
 

@@ -1,12 +1,13 @@
-"""What the catalog says is not trusted: whoever may set a property of a table or a namespace decides what it contains.
+"""Values recorded in the catalog: they are read without trust, and written within the catalog's limits.
 
-So each text is read by a `from_json` that returns a value whose fields have their types and ranges, or raises
-ValueError. What becomes SQL is a number, a quoted name, or `checked_sql`.
+Whoever may set a property of a table or a namespace decides what it says. So each text is read by a `from_json` that
+returns a value whose fields have their types and ranges, or raises ValueError. What becomes SQL is a number, a quoted
+name, or `checked_sql`.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
@@ -187,3 +188,24 @@ def checked_sql(text: str, columns: int) -> str:
         if end == len(text) and text:
             return text
     raise ValueError("recorded SQL has more than a conversion or a condition of rows consists of")
+
+
+LONGEST: Final = 1_000
+_STEP: Final = 10
+
+
+def fitted_json(record: Mapping[str, Any], texts: Collection[str], *, most: int, ending: str = "") -> str:
+    """Return `record` as one line of JSON, whose fields in `texts` are cut to `most` characters, or to fewer if needed.
+
+    JSON writes some characters as six or twelve. A text may be None; one that is cut ends with `ending`.
+    """
+    for length in range(most, 0, -_STEP):
+        cut = {name: _cut(record[name], length, ending) for name in texts}
+        found = json.dumps({**record, **cut})
+        if len(found) <= LONGEST:
+            break
+    return found
+
+
+def _cut(text: str | None, most: int, ending: str) -> str | None:
+    return text if text is None or len(text) <= most else text[: most - len(ending)] + ending

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from replicator.model.clock import now_ms
-from replicator.model.property_json import fitted_json
-from replicator.model.recorded import record_in, recorded
+from replicator.model.common import now_ms
+from replicator.model.recorded import fitted_json, record_in, recorded
 from replicator.model.table import TableId
 
 REREAD_KEY: Final = "replicator.reread."

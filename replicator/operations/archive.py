@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from replicator.errors import ArchiveError, UsageError
-from replicator.model.counts import counted
-from replicator.model.patterns import matches
+from replicator.model.common import counted, matches
 from replicator.model.position import binlog_number
 from replicator.sources.archive import ArchiveReader, Segment, open_storage
 from replicator.sources.archive.beginnings import Beginning, Beginnings

@@ -25,8 +25,7 @@ from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.quarantine_reader import count_quarantined
 from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.row_counts import total
-from replicator.model.compared import COMPARED_KEY
-from replicator.model.may_differ import MAY_DIFFER_KEY
+from replicator.model.compared import COMPARED_KEY, MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY

@@ -30,8 +30,7 @@ from replicator.maintenance.table_reader import (
     settings_of,
     steps_due,
 )
-from replicator.model.clock import now_ms
-from replicator.model.patterns import matches
+from replicator.model.common import matches, now_ms
 
 _ATTEMPTS: Final = 4
 _CONFLICTS: Final = tuple(

@@ -14,7 +14,7 @@ from typing import Final
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, UsageError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.model.patterns import literal_regex
+from replicator.model.common import literal_regex
 from replicator.model.table import TableId, topic_name
 from replicator.sources.archive.beginnings import Beginning, Beginnings
 from replicator.sources.archive.format import ArchivedRows
@@ -78,7 +78,7 @@ def archived_rows(
 
     with connect(config.source) as connection:
         server_id, ts_ms = connection.execute(
-            text("SELECT @@server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
+            text("SELECT server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
         ).one()
     main = kafka_log(config).topic_prefix
     return {

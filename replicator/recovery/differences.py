@@ -12,7 +12,7 @@ from replicator.batch.values import BatchSchema
 from replicator.jvm.json_columns import json_meaning
 from replicator.lake.catalog import LakeTable
 from replicator.lake.schema_evolution import names_before
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.changes import AddColumn, ChangeType, DropColumn, SchemaChange
 from replicator.schema.conversions import cast

@@ -11,7 +11,7 @@ from typing import Final
 
 from replicator.batch import MirrorContext
 from replicator.lake.properties import LEFT_OUT_KEY, REWIND_KEY
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.recorded import reading, record_in
 from replicator.model.table import SOURCE_KEY, TableId
 

@@ -28,14 +28,12 @@ from replicator.lake.ledger import LakeRole
 from replicator.lake.rollback import rolled_back
 from replicator.lake.table_writer import WriteTarget
 from replicator.lake.write_strategies import MirrorChange, Split, stage_by_identity
-from replicator.model.changelog import NET, change_column
-from replicator.model.clock import now_ms
+from replicator.model.changelog import NET, RESTATED_KEY, change_column, followed_by_mirror, next_restatement
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.identifiers import quoted
+from replicator.model.common import now_ms, quoted
 from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.quarantine import ReadRows
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
-from replicator.model.restatement import RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.table import TableId
 from replicator.recovery.differences import Comparison, compare
 from replicator.recovery.reader.staging import Staging

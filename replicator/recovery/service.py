@@ -28,7 +28,7 @@ from replicator.errors import (
     TablePaused,
     UsageError,
 )
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.reread import REREAD_KEY, Narrowed, Phase, Request, new_request, requests_in
 from replicator.model.table import TableId, topic_name
 from replicator.recovery.connector_repair import ConnectorRepair

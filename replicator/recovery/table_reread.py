@@ -23,9 +23,8 @@ from replicator.errors import (
 )
 from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress, chunks, ranges_to_read
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, OffsetRange
-from replicator.model.counts import counted
+from replicator.model.common import counted, now_ms
 from replicator.model.reread import Phase, Request, StagingState
 from replicator.recovery.publish import Publication
 from replicator.recovery.reader.staging import Staging

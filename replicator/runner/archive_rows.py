@@ -16,11 +16,10 @@ from replicator.batch.values import BatchSchema
 from replicator.errors import BeginningMissing, MissingSchema, SchemaError
 from replicator.lake.commit import Staged
 from replicator.lake.ledger import chunks
-from replicator.model.as_of import parse_as_of
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, HighWater, OffsetRange, PartitionProgress
+from replicator.model.common import now_ms
+from replicator.model.moments import ReplayRange, parse_as_of
 from replicator.model.position import SourcePosition
-from replicator.model.replay_range import ReplayRange
 from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId
 from replicator.recovery.publish import Publication

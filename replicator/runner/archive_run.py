@@ -9,8 +9,8 @@ from replicator.batch.plan.epochs import refuse_missing_rows
 from replicator.config import ArchiveLog, Config
 from replicator.errors import BeginningMissing, CheckFailed, ConfigError, SnapshotLacksTable, UsageError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.patterns import matches
-from replicator.model.replay_range import OffsetMoment, ReplayRange
+from replicator.model.common import matches
+from replicator.model.moments import OffsetMoment, ReplayRange
 from replicator.model.table import TableId
 from replicator.runner.archive_rows import begin_with_rows
 from replicator.runner.scheduler import Scheduler

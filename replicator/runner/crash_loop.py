@@ -15,7 +15,7 @@ from typing import Final
 
 from replicator.errors import ConfigError, UsageError
 from replicator.jvm.spark import first_line
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")

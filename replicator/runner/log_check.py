@@ -10,7 +10,7 @@ from replicator.config.unmatched import unmatched_columns, unmatched_sections, u
 from replicator.errors import EventsLost, NoProgress, OtherLog, PartitionsAdded, TailLost, TopicCompacted
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.model.table import TableId
 from replicator.sources.archive.origin import is_import
 

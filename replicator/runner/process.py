@@ -6,7 +6,7 @@ from pathlib import Path
 
 from replicator.config import ArchiveLog, Config, KafkaLog
 from replicator.errors import UsageError
-from replicator.model.replay_range import ReplayRange
+from replicator.model.moments import ReplayRange
 from replicator.model.reread import Narrowed, Request
 from replicator.model.table import TableId
 from replicator.recovery.lost_binlog import LostBinlog

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from replicator.config import Config
 from replicator.errors import ReplicatorError
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from replicator.batch import MirrorContext
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import first_line
-from replicator.model.records import BadRecord
+from replicator.model.events import BadRecord
 from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
 from replicator.telemetry import get_logger

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from replicator.batch import TableTask
 from replicator.model.batch_stats import BatchStats
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
 from replicator.telemetry import BatchReport, Stopwatch

@@ -23,7 +23,7 @@ from replicator.errors import (
     UnknownPast,
 )
 from replicator.jvm.spark import first_line, is_explained
-from replicator.model.patterns import matches
+from replicator.model.common import matches
 from replicator.model.table import TableId, TableSchema
 from replicator.recovery.retries import Retries
 from replicator.runner.log_check import compacted, lost_events, partitions_added

@@ -35,7 +35,7 @@ from replicator.errors import (
 )
 from replicator.jvm.spark import first_line
 from replicator.lake.tag_store import TagStore
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState, due_tag, expired_tags
 from replicator.recovery.service import Rereads

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.schema.binlog_order import binlog_key

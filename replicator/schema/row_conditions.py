@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
 
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.table import TableSchema
 from replicator.schema.partition_layout import MAXVALUE, Bound, PartitionRows, Span, Value
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Topic → partition → offset."""

@@ -12,11 +12,10 @@ from string import Template
 from typing import Any, Final
 
 from replicator.config import Config, KafkaLog
-from replicator.config.kafka_options import java_client_options
-from replicator.config.log import APICURIO_API
-from replicator.config.resources import resource
+from replicator.config.paths import resource
+from replicator.config.sections import APICURIO_API, java_client_options
 from replicator.errors import ConfigError
-from replicator.model.patterns import literal_regex, to_regex
+from replicator.model.common import literal_regex, to_regex
 from replicator.model.table import TableId
 from replicator.sources.kafka_connect import KafkaConnect
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.joints import Joint, LiveTopic, split
 from replicator.sources.archive.past import RecordedPast

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from replicator.config import KafkaLog
 from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
 from replicator.sources.kafka_admin import PATIENT_S, QUIET, KafkaAdmin

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ReplicatorError
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.position import binlog_number
 from replicator.sources.binlog.download import first_commit_s
 from replicator.sources.kafka_admin import QUIET

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, LogError, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.connector_policy import MISSING, UNREACHABLE, Observation
 from replicator.sources.connector_settings import connect_client

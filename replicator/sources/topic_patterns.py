@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from replicator.model.patterns import literal_regex, to_regex
+from replicator.model.common import literal_regex, to_regex
 
 
 def topic_pattern(prefix: str, tables: Sequence[str], exclude: Sequence[str]) -> str:

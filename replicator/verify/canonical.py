@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.types import LakeType
 from replicator.sources.mysql.table_rows import SourceColumn, Wire
 

@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from replicator.consumer.files import FileReader, FilesGone, change_column_of, live_files
 from replicator.errors import Unsettled, UsageError
 from replicator.model.binlog import BinlogEnd
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
 from replicator.model.verified import VerifiedTable

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.sources.mysql.table_rows import key_range
 from replicator.verify.canonical import row_text
 from replicator.verify.compared_table import ComparedTable

@@ -25,8 +25,7 @@ from replicator.errors import (
 from replicator.lake.properties import PAUSED_KEY
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.lake.source_names import mirrored_tables
-from replicator.model.clock import now_ms
-from replicator.model.counts import counted
+from replicator.model.common import counted, now_ms
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VerifiedTable, check_records, verified_in
 from replicator.schema.changes import SCHEMA_KEY, SchemaState

@@ -6,7 +6,7 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.verify.results import (
     ChunkResult,
     Kind,

@@ -16,8 +16,8 @@ from sqlalchemy import Connection, text
 
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd
+from replicator.model.common import quoted
 from replicator.model.gtid import GtidSet
-from replicator.model.identifiers import quoted
 from replicator.model.table import TableId
 from replicator.sources.mysql.commits import FILE_START, rotate_binlog
 from replicator.sources.mysql.connection import connect, read_binlog_end

@@ -15,12 +15,11 @@ from sqlalchemy import Connection
 from replicator.batch import MirrorContext
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, EventsWrong, PrivilegeError, ReplicatorError
-from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.model.clock import now_ms
+from replicator.model.binlog import WATCHED_KEY, BinlogEnd, ConnectorOffset, Watched, watched_in
+from replicator.model.common import now_ms
+from replicator.model.compared import MAY_DIFFER_KEY, MayDiffer
 from replicator.model.gtid import GtidSet
-from replicator.model.may_differ import MAY_DIFFER_KEY, MayDiffer
 from replicator.model.table import TableId
-from replicator.model.watched import WATCHED_KEY, Watched, watched_in
 from replicator.runner.table_states import TableStates
 from replicator.sources.binlog.deviations import Deviation, DeviationKind, RowChanges
 from replicator.sources.connector_settings import connect_client

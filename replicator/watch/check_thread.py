@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from replicator.config import DEFAULT_VERIFY, Config
-from replicator.model.clock import now_ms
-from replicator.model.patterns import matches
+from replicator.model.common import matches, now_ms
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable
 from replicator.watch.differences import Differences

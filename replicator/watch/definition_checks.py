@@ -24,8 +24,8 @@ from replicator.errors import (
 )
 from replicator.jvm.spark import first_line
 from replicator.model.binlog import BinlogEnd
-from replicator.model.clock import now_ms
-from replicator.model.compared_definitions import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
+from replicator.model.common import now_ms
+from replicator.model.compared import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
 from replicator.model.table import TableId
 from replicator.runner.table_states import TableStates
 from replicator.schema.definition_comparison import SourceDefinition, differences

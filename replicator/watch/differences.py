@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from replicator.config import Config
 from replicator.errors import ValuesDiffer
-from replicator.model.clock import now_ms
+from replicator.model.common import counted, now_ms
 from replicator.model.compared import COMPARED_KEY, Comparison, comparisons_in
-from replicator.model.counts import counted
 from replicator.model.table import TableId
 from replicator.recovery.service import Rereads
 from replicator.telemetry import get_logger

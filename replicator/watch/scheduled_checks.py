@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from replicator.config import Config
 from replicator.errors import ReplicatorError
-from replicator.model.patterns import matches
+from replicator.model.common import matches
 from replicator.model.table import TableId
 from replicator.recovery.service import Rereads
 from replicator.telemetry import get_logger

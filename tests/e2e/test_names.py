@@ -9,7 +9,7 @@ import pytest
 
 from replicator.config import load
 from replicator.lake.reader import open_catalog
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.operations.connector import register
 from replicator.sources.archive import ArchiveReader
 from tests.support.conformance import ConformancePage

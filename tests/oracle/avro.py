@@ -9,7 +9,7 @@ from typing import Any
 
 import fastavro
 
-from replicator.model.avro_names import adjusted
+from replicator.model.events import adjusted
 from tests.oracle.model import Record
 
 _TYPES = {

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from replicator.consumer.spark import SparkFeed, spark_changes
 from replicator.errors import CursorExpired
-from replicator.model.restatement import RESTATED_KEY, Restatement
+from replicator.model.changelog import RESTATED_KEY, Restatement
 from replicator.runner.scheduler import Scheduler
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.consumers import maintained

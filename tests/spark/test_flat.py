@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replicator.model.debezium import SOURCE
+from replicator.model.events import SOURCE
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import ColumnSpec, Place, key_of, schema_change_event, source_block
 from tests.oracle.model import Record

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from replicator.config import Config
-from replicator.model.as_of import parse_as_of
+from replicator.model.moments import parse_as_of
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler

@@ -12,7 +12,7 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from tests.oracle.values import plain_value
 from tests.support.canonical_rows import Kind, canonical_value

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from replicator.errors import LateDefinition
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_states import TableStates

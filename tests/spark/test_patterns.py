@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from replicator.model.patterns import matches, to_regex
+from replicator.model.common import matches, to_regex
 from replicator.sources.connector_settings import table_patterns
 from replicator.sources.topic_patterns import topic_pattern
 

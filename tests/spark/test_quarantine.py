@@ -7,8 +7,8 @@ import pytest
 
 from replicator.lake import quarantine
 from replicator.lake.quarantine_reader import read_quarantine
+from replicator.model.events import BadRecord, RawRecord
 from replicator.model.quarantine import LogCoordinate, QuarantineFilter, ReplayResult, Resolution
-from replicator.model.records import BadRecord, RawRecord
 from replicator.model.table import TableId
 from replicator.operations.quarantine import replay_events
 from replicator.operations.status.read import read_status

@@ -11,7 +11,7 @@ import pytest
 from replicator.errors import CheckFailed, FencedError, UnsupportedChange, UsageError
 from replicator.lake.properties import CREATED_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY
-from replicator.model.as_of import parse_as_of
+from replicator.model.moments import parse_as_of
 from replicator.model.reread import DONE_KEY
 from replicator.operations.rebuild.rebuild import rebuild as command
 from replicator.operations.rebuild.rebuild import rebuild_tables

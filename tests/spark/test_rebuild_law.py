@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from replicator.lake.reader import newest_marker
-from replicator.model.as_of import AsOf, Bound
+from replicator.model.moments import AsOf, Bound
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from replicator.runner.rounds import Rounds
 from tests.oracle.avro import AvroTopics

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from replicator.config import Config
 from replicator.errors import ArchiveError, CheckFailed, UsageError
-from replicator.model.replay_range import ReplayRange, parse_moment
+from replicator.model.moments import ReplayRange, parse_moment
 from replicator.runner.archive_run import apply_archive, check_range, limit_archive, open_archive
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.summary import RunSummary

@@ -7,7 +7,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import RowsChanged, UnloggedChange, UnsupportedChange
-from replicator.model.as_of import parse_as_of
+from replicator.model.moments import parse_as_of
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.operations.rebuild.rebuild import rebuild_tables

@@ -8,7 +8,7 @@ from replicator.decode.json_events import decode
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import (
     STRING,

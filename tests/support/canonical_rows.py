@@ -33,7 +33,7 @@ import pymysql
 from pymysql.cursors import Cursor
 
 from replicator.errors import SchemaError
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 
 
 class Kind(StrEnum):

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.sources.archive import ArchiveReader, ArchiveWriter
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey

@@ -23,8 +23,8 @@ import replicator.config.template
 from replicator import errors
 from replicator.cli import app
 from replicator.config.changes import FIXED
-from replicator.config.log import ArchiveLog, KafkaLog
 from replicator.config.models import Config
+from replicator.config.sections import ArchiveLog, KafkaLog
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs" / "reference"

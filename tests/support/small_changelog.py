@@ -14,9 +14,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from replicator.consumer.feed import Feed, FeedOptions
-from replicator.model.changelog import CHANGE_FIELDS
+from replicator.model.changelog import CHANGE_FIELDS, RESTATED_KEY
 from replicator.model.commit_marker import COMMIT_KEY, CommitMarker, PartitionProgress
-from replicator.model.restatement import RESTATED_KEY
 from replicator.model.table import SOURCE_KEY
 from tests.support.config import minimal_config
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import Offsets
 

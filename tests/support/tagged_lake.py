@@ -6,7 +6,7 @@ from replicator.batch import MirrorContext
 from replicator.errors import SourceUnavailable
 from replicator.lake.tag_store import TagStore
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.tags import TagRecord, TagState
 from replicator.runner.scheduler import Scheduler
 from tests.support.lake_harness import LakeHarness

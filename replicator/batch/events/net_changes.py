@@ -21,9 +21,8 @@ from replicator.model.batch_stats import OP_CODES
 from replicator.model.changelog import NET
 from replicator.model.gtid import BLOCK, Transaction
 from replicator.model.position import PackedPosition
-from replicator.model.snapshot import SnapshotRead
+from replicator.model.snapshot import SKEW_MS, SnapshotRead, Truncate
 from replicator.model.table import TableSchema
-from replicator.model.truncate import SKEW_MS, Truncate
 
 _PARTITION_SHIFT: Final = 48
 """Bits of a log key for the offset; the other 15 bits are the partition number."""

@@ -40,8 +40,7 @@ from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProg
 from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.seen_transactions import SeenTransactions
-from replicator.model.snapshot import SnapshotRead
-from replicator.model.truncate import Truncate
+from replicator.model.snapshot import SnapshotRead, Truncate
 
 _SNAPSHOT_CODES: Final = (OP_CODES["r"], FIRST_READ_CODE, LAST_READ_CODE)
 """Codes of rows from a snapshot of the whole table."""

@@ -16,8 +16,8 @@ from replicator.batch.task import TableTask
 from replicator.batch.values import TableBatch
 from replicator.decode.image_fields import ImageFields
 from replicator.errors import LateDefinition
-from replicator.model.avro_names import adjusted
 from replicator.model.commit_marker import OffsetRange
+from replicator.model.events import adjusted
 from replicator.model.table import TableId
 from replicator.schema.history import SchemaHistory
 

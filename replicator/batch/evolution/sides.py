@@ -6,7 +6,7 @@ from typing import Final
 
 from replicator.batch.values import BatchSchema
 from replicator.lake.catalog import LakeTable
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType
 from replicator.schema.changes import (

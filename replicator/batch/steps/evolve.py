@@ -30,7 +30,7 @@ from replicator.lake.table_metadata import (
 )
 from replicator.lake.write_strategies import STRATEGY_PROPERTIES
 from replicator.model.changelog import change_column
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.recorded_rules import (
     RULES_KEY,
     check_known,
@@ -39,8 +39,8 @@ from replicator.model.recorded_rules import (
     rules_in_force,
     rules_to_json,
 )
+from replicator.model.snapshot import Truncate
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId, TableSchema
-from replicator.model.truncate import Truncate
 from replicator.model.types import LakeType
 from replicator.schema.changes import (
     PENDING_CLEAR_KEY,

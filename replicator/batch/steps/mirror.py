@@ -41,7 +41,7 @@ from replicator.lake.write_strategies import (
     stage_located,
 )
 from replicator.model.changelog import change_column
-from replicator.model.truncate import newest
+from replicator.model.snapshot import newest
 from replicator.schema.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 

@@ -4,7 +4,7 @@ from replicator.batch.context import column_rules
 from replicator.batch.events.changelog_rows import bad_events
 from replicator.batch.values import DecodedBatch
 from replicator.errors import TablePaused
-from replicator.model.counts import counted
+from replicator.model.common import counted
 
 
 def quarantine_bad(decoded: DecodedBatch) -> None:

@@ -13,8 +13,7 @@ from replicator.lake.catalog import LakeTable
 from replicator.lake.foreign_columns import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
-from replicator.model.snapshot import SnapshotRead
-from replicator.model.truncate import Truncate
+from replicator.model.snapshot import SnapshotRead, Truncate
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Final, Literal
 from replicator.config import Config, KafkaLog
 from replicator.errors import BinlogError, UsageError
 from replicator.locks import FileLock, LockHeld
-from replicator.model.patterns import has_wildcard, matches
-from replicator.model.records import RawRecord
+from replicator.model.common import has_wildcard, matches
+from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from replicator.operations.binlog import definitions as found
 from replicator.operations.binlog.definitions import Definitions

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from replicator.errors import BinlogError
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 
 _DEFINES_TABLE: Final = re.compile(

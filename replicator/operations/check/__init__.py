@@ -17,7 +17,7 @@ from replicator.errors import (
     LogUnavailable,
     ReplicatorError,
 )
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.operations.check.archive import check_archive
 from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
 from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from replicator.config import Config
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.operations.check.connector import mirrored_topics
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
 from replicator.sources.archive import Manifest

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from replicator.config import ColumnRuleBook, Config
 from replicator.config.unmatched import unmatched_columns
 from replicator.model.column_rules import ColumnRules, KeyedHash
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.model.table import SourceName
 from replicator.operations.check.result import CheckResult, fail, listing, ok
 from replicator.operations.check.source_facts import SourceFacts, TableFacts

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from replicator.config import Config, KafkaLog
 from replicator.config.unmatched import unmatched_exclusions, unmatched_sections, unmatched_tables
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.model.table import topic_name
 from replicator.operations.check.log_facts import TopicFacts
 from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn

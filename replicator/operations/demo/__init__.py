@@ -26,7 +26,7 @@ _HEADER: Final = "# Written by `replicator demo`; the next demo replaces this fo
 _MAX_EVENTS: Final = 100_000
 
 ProgressBar = Callable[[str], AbstractContextManager[Callable[[str, int, int], None]]]
-"""Opens a progress bar with a text; see `replicator.cli.progress`."""
+"""Opens a progress bar with a text; see `replicator.cli.output`."""
 
 
 def run_demo(directory: Path, progress_bar: ProgressBar, *, as_json: bool = False) -> DemoResult:

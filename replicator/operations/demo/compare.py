@@ -16,7 +16,7 @@ from replicator.config import Config
 from replicator.errors import SchemaError
 from replicator.lake.reader import newest_marker, open_catalog, tables_in
 from replicator.model.changelog import change_column
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.operations.demo.source import RecordedSource, RecordedTable
 from replicator.verify.canonical import LakeColumn
 from replicator.verify.lake_rows import Checksum, hash_rows

@@ -13,13 +13,12 @@ from replicator.batch.steps.reset import TableReset
 from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.lake.catalog import Lake, LakeTable
-from replicator.model.as_of import Bound
 from replicator.model.changelog import FIRST_FIELDS, NOT_APPLIED
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
+from replicator.model.moments import Bound
 from replicator.model.position import FILE_SHIFT, LAST_MS, PackedPosition, SourcePosition
-from replicator.model.snapshot import SnapshotRead
-from replicator.model.truncate import RESET_MS, Truncate
+from replicator.model.snapshot import RESET_MS, SnapshotRead, Truncate
 from replicator.model.types import spark_sql_name
 
 _META: Final = ("kind", "op", "server_id", "gtid", "partition", "offset")

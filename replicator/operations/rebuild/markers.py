@@ -6,12 +6,11 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 from replicator.errors import UnsupportedChange
-from replicator.model.as_of import Bound
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
+from replicator.model.common import now_ms
+from replicator.model.moments import Bound
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.model.snapshot import SnapshotRead
-from replicator.model.truncate import newest
+from replicator.model.snapshot import SnapshotRead, newest
 from replicator.operations.rebuild.changes import AT, Changes, is_before
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.errors import CheckFailed
-from replicator.model.as_of import AsOf, Bound
+from replicator.model.moments import AsOf, Bound
 from replicator.operations.rebuild.changes import AT
 
 

@@ -12,9 +12,9 @@ from replicator.errors import SchemaError, UnsupportedChange, UsageError
 from replicator.lake.catalog import Lake, LakeTable
 from replicator.lake.foreign_columns import refuse_changed_columns, refuse_loss
 from replicator.lake.ownership import refuse_foreign
-from replicator.model.as_of import Bound
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.patterns import matches
+from replicator.model.common import matches
+from replicator.model.moments import Bound
 from replicator.model.reread import DONE_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.operations.rebuild.changes import AT, Changes, is_before, order_changes, without_rows_before

@@ -16,7 +16,7 @@ from pyspark.sql.window import Window
 
 from replicator.jvm.json_columns import json_meaning
 from replicator.model.changelog import RowKind
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.operations.rebuild.changes import AT, VALUES, Changes
 from replicator.operations.rebuild.row_plan import ColumnPlan, KeyEra, RowPlan

@@ -17,10 +17,10 @@ from replicator.lake.table_metadata import (
     table_schema,
 )
 from replicator.lake.write_strategies import STRATEGY_PROPERTIES
-from replicator.model.as_of import AsOf, Bound
-from replicator.model.clock import now_ms
+from replicator.model.changelog import RESTATED_KEY
+from replicator.model.common import now_ms
+from replicator.model.moments import AsOf, Bound
 from replicator.model.recorded_rules import RULES_KEY
-from replicator.model.restatement import RESTATED_KEY
 from replicator.model.table import SOURCE_KEY, Column, TableSchema
 from replicator.operations.rebuild.planning import PlannedRebuild, SourceTables
 from replicator.operations.rebuild.report import RebuildReport

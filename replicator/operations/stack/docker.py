@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from replicator.config.resources import resource
+from replicator.config.paths import resource
 from replicator.errors import StackError
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir
 from replicator.operations.stack.health import responds

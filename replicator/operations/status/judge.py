@@ -7,9 +7,8 @@ from pyiceberg.table import Table
 
 from replicator.config import Config
 from replicator.lake.row_counts import row_count, total
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.counts import counted
+from replicator.model.common import counted, now_ms
 from replicator.model.recorded import names_in
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.operations.status.lake_state import LakeState, Trouble

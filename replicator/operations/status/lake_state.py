@@ -19,9 +19,14 @@ from replicator.maintenance.table_reader import (
     read_conditions,
     read_namespaces,
 )
-from replicator.model.compared import Comparison, comparisons_in
-from replicator.model.compared_definitions import ComparedDefinitions, compared_definitions_in
-from replicator.model.may_differ import MayDiffer, may_differ_in
+from replicator.model.compared import (
+    ComparedDefinitions,
+    Comparison,
+    MayDiffer,
+    compared_definitions_in,
+    comparisons_in,
+    may_differ_in,
+)
 from replicator.model.reread import Request, requests_in
 from replicator.model.table import TableId
 from replicator.model.verified import CheckHistory, VerifiedTable, histories_in, verified_in

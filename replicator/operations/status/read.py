@@ -9,9 +9,8 @@ from replicator.config import ArchiveLog, Config
 from replicator.errors import UsageError
 from replicator.lake.reader import newest_marker, unreadable_reason
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.compared import Comparison
-from replicator.model.compared_definitions import ComparedDefinitions
-from replicator.model.patterns import matches
+from replicator.model.common import matches
+from replicator.model.compared import ComparedDefinitions, Comparison
 from replicator.model.position import binlog_number
 from replicator.model.table import TableId
 from replicator.model.verified import proved_ms

@@ -13,8 +13,7 @@ from replicator.errors import CheckFailed, LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY
 from replicator.lake.reader import namespace_properties, open_catalog, tables_in
 from replicator.lake.tag_reader import TagStatus, read_tag_records, tag_status
-from replicator.model.clock import now_ms
-from replicator.model.counts import counted
+from replicator.model.common import counted, now_ms
 from replicator.model.tags import TagRecord, TagState, name_problem
 
 ShowProgress = Callable[[str, int, int], None]

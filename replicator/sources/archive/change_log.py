@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from replicator.errors import ArchiveError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.sources.archive.format import EVENT_SCHEMA, PartitionKey
 from replicator.sources.archive.origin import load_origin
 from replicator.sources.archive.reader import ArchiveReader

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, Self
 
 from replicator.errors import ArchiveError
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.sources.archive.positions import SourceSpan
 
 MANIFEST_NAME: Final = "manifest.json"

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from replicator.errors import CheckFailed, UsageError
-from replicator.model.as_of import AsOf, Bound
-from replicator.model.replay_range import Moment, OffsetMoment
+from replicator.model.moments import AsOf, Bound, Moment, OffsetMoment
 from replicator.sources.archive.format import PartitionKey, Segment
 from replicator.sources.archive.positions import EventPosition, PositionReader
 from replicator.sources.archive.reader import ArchiveReader

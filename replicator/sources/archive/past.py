@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from replicator.errors import ArchiveError, LogUnavailable
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import Manifest, PartitionKey
 from replicator.sources.archive.joints import Joint, Joints, LiveTopic, joined

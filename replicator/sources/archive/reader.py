@@ -15,7 +15,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from replicator.errors import ArchiveError
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.sources.archive.documents import parse_manifest, parse_page
 from replicator.sources.archive.format import (
     MANIFEST_NAME,

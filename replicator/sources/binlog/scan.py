@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator.errors import BinlogError
-from replicator.model.counts import counted
+from replicator.model.common import counted
 from replicator.model.table import TableId
 from replicator.sources.binlog.events import (
     IN_USE,

@@ -10,10 +10,9 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from replicator.model.binlog import BinlogEnd
+from replicator.model.binlog import BinlogEnd, Watched
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
-from replicator.model.watched import Watched
 from replicator.schema.dml import ChangedTables
 from replicator.sources.binlog.cascades import Cascade
 from replicator.sources.binlog.deviations import (
@@ -107,7 +106,7 @@ class DeviationReader:
         Raises:
             SourceError: the server cannot be queried.
         """
-        server = str(connection.scalar(text("SELECT @@server_uuid")))
+        server = str(connection.scalar(text("SELECT server_uuid")))
         end = read_binlog_end(connection)
         if self.reached is None:
             self._begin(server, BinlogPlace(end.file, end.pos))

@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from replicator.errors import SourceError, UsageError
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.reread import Narrowed
 from replicator.model.table import Column, TableId
 from replicator.sources.mysql.definitions import column_of, read_columns

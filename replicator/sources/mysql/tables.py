@@ -6,7 +6,7 @@ from sqlalchemy import Connection, text
 
 from replicator.config import Config
 from replicator.errors import UsageError
-from replicator.model.patterns import matches
+from replicator.model.common import matches
 from replicator.model.table import TableId
 from replicator.sources.mysql.connection import connect
 
@@ -28,7 +28,7 @@ def ignores_case(config: Config) -> bool:
         SourceError: the source cannot be queried.
     """
     with connect(config.source) as connection:
-        return bool(connection.scalar(text("SELECT @@lower_case_table_names")))
+        return bool(connection.scalar(text("SELECT lower_case_table_names")))
 
 
 def merge_tables(config: Config) -> list[TableId]:

@@ -12,7 +12,7 @@ from replicator.errors import TransactionsNotNumbered
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.position import SourcePosition
-from replicator.model.truncate import Truncate
+from replicator.model.snapshot import Truncate
 from tests.support.decoded_events import DecodedEvent, again, changes, run
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from replicator.model.batch_stats import EarliestEvent
 from replicator.model.gtid import BLOCK
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.model.truncate import RESET_MS
+from replicator.model.snapshot import RESET_MS
 from replicator.schema.binlog_order import CLOCK_MS, VersionStart
 from tests.support.decoded_events import DecodedEvent, changes, run
 

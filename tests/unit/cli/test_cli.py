@@ -20,7 +20,7 @@ from replicator.errors import (
     ReplicatorError,
     UsageError,
 )
-from replicator.model.replay_range import ReplayRange, parse_moment
+from replicator.model.moments import ReplayRange, parse_moment
 from replicator.operations.stack.state import StackState, save_state
 from tests.support.command_line import replace_module
 

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from replicator.cli.progress import progress_bar
+from replicator.cli.output import progress_bar
 
 
 def test_progress_bar_shows_text_and_events() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from replicator.cli.render_rereads import noteworthy, progress_text, reread_lines
+from replicator.cli.render import noteworthy, progress_text, reread_lines
 from replicator.model.reread import Phase, Request, new_request
 from replicator.model.table import TableId
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.config.toml_lines import line_of
+from replicator.config.loading import line_of
 
 TEXT = """\
 # [not.a.section]

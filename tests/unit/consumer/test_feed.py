@@ -14,8 +14,8 @@ from replicator.consumer.batches import Batch, BatchKind, ColumnNotice
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import FeedOptions
 from replicator.errors import CursorExpired, Unsettled, UsageError
+from replicator.model.changelog import RESTATED_KEY, Restatement
 from replicator.model.commit_marker import MARKER_KEY
-from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.schema.changes import PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
 from replicator.schema.row_conditions import RowCondition
 from replicator.schema.steps import STEPS_KEY, SchemaStep, SchemaSteps

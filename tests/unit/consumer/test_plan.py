@@ -17,7 +17,7 @@ from replicator.consumer.plan import (
     start_of_history,
 )
 from replicator.errors import CursorExpired, ForeignChange, ReplicatorError, UsageError
-from replicator.model.restatement import Restatement
+from replicator.model.changelog import Restatement
 
 TOPIC = "shop.shop.orders"
 

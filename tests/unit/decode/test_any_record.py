@@ -19,7 +19,7 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.decode.values import parsed_type, spark_type
 from replicator.errors import DecodeError, MissingSchema, UnsupportedChange
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import Encoding, decimal
 from replicator.operations.record import encoding_of

@@ -13,8 +13,8 @@ from replicator.decode.schema_resolution import resolve
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import UnsupportedChange
 from replicator.model.column_rules import ColumnRules, RuleSet
+from replicator.model.events import RawRecord
 from replicator.model.position import SourcePosition
-from replicator.model.records import RawRecord
 from replicator.model.table import TableId
 from replicator.schema.history import SchemaHistory, TableDefinition
 from replicator.schema.history_builder import with_observed

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from replicator.decode.avro_schema import key_names, parse_writer_schema, source_names
 from replicator.errors import DecodeError, UnsupportedChange
-from replicator.model.avro_names import adjusted
+from replicator.model.events import adjusted
 from replicator.model.table import Column
 from replicator.model.types import INT, Encoding
 from tests.support.golden import AVRO_KEY, AVRO_VALUE

@@ -15,7 +15,7 @@ from replicator.decode.decimal_encoding import decimal_encoding_of
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import DecodeError
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableId
 from replicator.model.types import decimal
 from replicator.operations.record import encoding_of

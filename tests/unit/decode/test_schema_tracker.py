@@ -9,7 +9,7 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_resolution import resolve
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import MissingSchema
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 

@@ -11,7 +11,7 @@ from replicator.errors import UnfitColumns
 from replicator.lake import sql
 from replicator.lake.table_metadata import changelog_schema, folder_name, partition_spec, table_schema
 from replicator.model.changelog import change_column
-from replicator.model.identifiers import quoted
+from replicator.model.common import quoted
 from replicator.model.partitioning import parse_partition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.model.as_of import AsOf, Bound, parse_as_of
+from replicator.model.moments import AsOf, Bound, parse_as_of
 from replicator.model.position import SourcePosition
 
 KEY = (123 << 40) + 4567

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition, binlog_number
-from replicator.model.snapshot import SnapshotRead
-from replicator.model.truncate import Truncate
+from replicator.model.snapshot import SnapshotRead, Truncate
 
 positions = st.builds(
     SourcePosition,

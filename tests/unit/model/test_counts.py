@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.model.counts import counted
+from replicator.model.common import counted
 
 
 @pytest.mark.parametrize(

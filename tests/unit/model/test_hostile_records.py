@@ -24,24 +24,21 @@ from replicator.lake.purge_records import purge_record, recorded_purges
 from replicator.lake.rebuilt_tables import Provenance
 from replicator.maintenance.history import StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import Step
-from replicator.model.binlog import ConnectorOffset
+from replicator.model.binlog import ConnectorOffset, Watched
+from replicator.model.changelog import Restatement
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
-from replicator.model.compared import Comparison
+from replicator.model.common import quoted
+from replicator.model.compared import Comparison, MayDiffer
 from replicator.model.gtid import Transaction
-from replicator.model.identifiers import quoted
-from replicator.model.may_differ import MayDiffer
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked_sql, names_in, record_in
 from replicator.model.recorded_rules import rules_from_json, rules_to_json
 from replicator.model.reread import KeySpan, Narrowed, Request, StagingState, new_request
-from replicator.model.restatement import Restatement
 from replicator.model.seen_transactions import SeenNumbers, SeenTransactions
-from replicator.model.snapshot import SnapshotRead
+from replicator.model.snapshot import SnapshotRead, Truncate
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState
-from replicator.model.truncate import Truncate
 from replicator.model.verified import CheckHistory, PastCheck, VerifiedTable
-from replicator.model.watched import Watched
 from replicator.recovery.connector_repair import _Begun
 from replicator.schema.changes import (
     ChangeNote,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.model.may_differ import MAY_DIFFER_KEY, MayDiffer, may_differ_in
+from replicator.model.compared import MAY_DIFFER_KEY, MayDiffer, may_differ_in
 from replicator.model.reread import Narrowed, Phase, Request
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.patterns import has_wildcard, literal_regex, matches, to_regex
+from replicator.model.common import has_wildcard, literal_regex, matches, to_regex
 
 characters = "ab.*?[]!^-_$\\(){}|+#, \n\r\u2028äß"
 names = st.text(characters, max_size=6)

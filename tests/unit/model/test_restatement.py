@@ -2,12 +2,7 @@
 
 import pytest
 
-from replicator.model.restatement import (
-    Restatement,
-    followed_by_mirror,
-    next_restatement,
-    restated,
-)
+from replicator.model.changelog import Restatement, followed_by_mirror, next_restatement, restated
 
 
 def test_first_restatement_has_none_before_it() -> None:

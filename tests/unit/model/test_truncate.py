@@ -12,7 +12,7 @@ from replicator.lake.ledger import next_marker
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition
-from replicator.model.truncate import RESET_MS, Truncate, newest
+from replicator.model.snapshot import RESET_MS, Truncate, newest
 
 TOPIC = "shop.shop.orders"
 PARTITIONS = 3

@@ -10,7 +10,7 @@ import pytest
 
 from replicator.config import Config, SourceConfig, parse
 from replicator.errors import ConfigError, ConnectError
-from replicator.model.debezium import SOURCE
+from replicator.model.events import SOURCE
 from replicator.operations.connector import register
 from replicator.sources.connector_settings import connector_config, table_patterns
 from tests.support.kafka_connect import Connect, serving

@@ -14,11 +14,10 @@ from replicator.errors import LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY
-from replicator.model.compared_definitions import ComparedDefinitions
+from replicator.model.common import now_ms
+from replicator.model.compared import MAY_DIFFER_KEY, ComparedDefinitions, MayDiffer
 from replicator.model.gtid import GtidSet
-from replicator.model.may_differ import MAY_DIFFER_KEY, MayDiffer
 from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VERIFIED_KEY, VerifiedTable

@@ -10,8 +10,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from replicator.config import Config
 from replicator.errors import CheckFailed, UsageError
 from replicator.lake.properties import PAUSED_KEY
-from replicator.model.clock import now_ms
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
+from replicator.model.common import now_ms
 from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.operations.status.read import read_status
 from replicator.operations.tag.delete import delete_tag

@@ -11,6 +11,8 @@ from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.lake.recoveries import RECOVERED_KEY
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
+from replicator.model.binlog import WATCHED_KEY, Watched
+from replicator.model.changelog import RESTATED_KEY, Restatement
 from replicator.model.commit_marker import (
     COMMIT_KEY,
     MARKER_KEY,
@@ -19,9 +21,14 @@ from replicator.model.commit_marker import (
     CommitMarker,
     PartitionProgress,
 )
-from replicator.model.compared import COMPARED_KEY, Comparison
-from replicator.model.compared_definitions import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
-from replicator.model.may_differ import MAY_DIFFER_KEY, MayDiffer
+from replicator.model.compared import (
+    COMPARED_DEFINITIONS_KEY,
+    COMPARED_KEY,
+    MAY_DIFFER_KEY,
+    ComparedDefinitions,
+    Comparison,
+    MayDiffer,
+)
 from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.reread import (
@@ -33,10 +40,8 @@ from replicator.model.reread import (
     StagingState,
     new_request,
 )
-from replicator.model.restatement import RESTATED_KEY, Restatement
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
-from replicator.model.watched import WATCHED_KEY, Watched
 from replicator.schema.changes import (
     FOLLOWED_KEY,
     KEPT_KEY,

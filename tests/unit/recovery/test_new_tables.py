@@ -10,7 +10,7 @@ from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from replicator.recovery.new_tables import NewTables, present_tables
 from replicator.sources.mysql import tables as source_tables

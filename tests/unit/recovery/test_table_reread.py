@@ -12,7 +12,7 @@ from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import RowsChanged
 from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.reread import Phase, Request, StagingState
 from replicator.model.table import TableId
 from replicator.recovery.table_reread import TableReread

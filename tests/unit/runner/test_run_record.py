@@ -11,7 +11,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.runner import run_record
 from replicator.runner.run_record import RunRecord, RunRecorder, read_record, write_record
 from tests.support.config import minimal_config

@@ -24,7 +24,7 @@ from replicator.errors import (
 )
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
-from replicator.model.records import BadRecord, RawRecord
+from replicator.model.events import BadRecord, RawRecord
 from replicator.model.table import TableId
 from replicator.recovery.retries import Retries
 from replicator.sources.change_log import Offsets

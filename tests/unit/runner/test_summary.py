@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from replicator.cli.run import finish
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
 from replicator.runner.summary import RunTotals

@@ -9,7 +9,7 @@ import pytest
 from replicator.decode.json_format import JsonFormat
 from replicator.decode.schema_tracker import SchemaTracker
 from replicator.errors import DecodeError, SharedTopic
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from replicator.runner.topic_tables import TopicTables
 from replicator.sources.change_log import RECORDS

@@ -5,7 +5,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from replicator.model.records import RawRecord
+from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
 from tests.oracle.events import ColumnSpec, Place, schema_change_event

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.patterns import matches
+from replicator.model.common import matches
 from replicator.model.table import TableId, topic_name
 from replicator.sources.change_log import data_topic
 from replicator.sources.topic_patterns import topic_pattern

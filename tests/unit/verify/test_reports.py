@@ -10,7 +10,7 @@ import pytest
 
 from replicator.cli.render_status import StatusParts, print_status
 from replicator.cli.render_verify import comparison_lines, print_plan, print_report, verified_lines
-from replicator.model.clock import now_ms
+from replicator.model.common import now_ms
 from replicator.model.compared import Comparison
 from replicator.model.table import TableId
 from replicator.model.verified import (

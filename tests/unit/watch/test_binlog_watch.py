@@ -15,11 +15,10 @@ from replicator.batch import MirrorContext
 from replicator.batch.state.prepared_transactions import PreparedTransactions
 from replicator.config import Config
 from replicator.errors import PrivilegeError, ReplicatorError, SourceUnavailable
-from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.binlog import WATCHED_KEY, BinlogEnd, ConnectorOffset, Watched
+from replicator.model.compared import may_differ_in
 from replicator.model.gtid import GtidSet
-from replicator.model.may_differ import may_differ_in
 from replicator.model.table import TableId
-from replicator.model.watched import WATCHED_KEY, Watched
 from replicator.runner.table_states import TableStates
 from replicator.watch import binlog_watch
 from replicator.watch.binlog_watch import BinlogWatch

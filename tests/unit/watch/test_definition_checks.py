@@ -14,11 +14,7 @@ import pytest
 from replicator.batch import MirrorContext
 from replicator.errors import DefinitionUnclear, DefinitionWrong, ReplicatorError, SourceUnavailable
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.model.compared_definitions import (
-    COMPARED_DEFINITIONS_KEY,
-    ComparedDefinitions,
-    compared_definitions_in,
-)
+from replicator.model.compared import COMPARED_DEFINITIONS_KEY, ComparedDefinitions, compared_definitions_in
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import Config, KafkaLog
-from replicator.config.resources import resource
+from replicator.config.paths import resource
 from replicator.errors import LogUnavailable
 from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.config.resources import resource
+from replicator.config.paths import resource
 from replicator.jvm.jars import CONVERTER, DEBEZIUM, MARKER
 from replicator.operations.stack.docker import COMPOSE, DockerStack
 

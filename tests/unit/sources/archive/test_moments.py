@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.errors import CheckFailed, UsageError
-from replicator.model.replay_range import parse_moment
+from replicator.model.moments import parse_moment
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
 from replicator.sources.archive.moments import Moments
 

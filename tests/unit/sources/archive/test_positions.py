@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.as_of import parse_as_of
+from replicator.model.moments import parse_as_of
 from replicator.sources.archive.positions import EventPosition, PositionReader, SourceSpan
 
 SOURCE: dict[str, Any] = {

@@ -2,8 +2,8 @@
 
 import pytest
 
+from replicator.model.binlog import Watched
 from replicator.model.table import TableId
-from replicator.model.watched import Watched
 from replicator.sources.binlog.deviations import Deviation, DeviationKind, ListedEvent
 from replicator.sources.mysql.deviation_reader import DeviationReader
 from tests.support.listed_events import (

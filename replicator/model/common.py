@@ -1,13 +1,31 @@
-"""Patterns of table and column names: `*` matches any characters, `?` one; all others match themselves.
+"""What all packages share: the clock, patterns of names, quoted names, counted things in messages.
 
-Every pattern in the configuration has this grammar. It is translated to one regular expression with the same meaning
-in Python and Java, so the engine, Debezium and Spark match the same names.
+Patterns of names: `*` matches any characters, `?` one; all others match themselves. Every pattern in the configuration
+has this grammar. It is translated to one regular expression with the same meaning in Python and Java, so the engine,
+Debezium and Spark match the same names.
 """
 
 import re
+import time
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
+
+
+def now_ms() -> int:
+    """Return the current time in milliseconds since 1970-01-01 00:00 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Return a number and what it counts, such as "1 event" or "2,000 events"; `several` is by default `one` + "s"."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def quoted(*parts: str) -> str:
+    """Quote an identifier with backticks; each part is quoted separately."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
 
 _WILDCARDS: Final = {"*": "(?s:.*)", "?": "(?s:.)"}
 """Without the flag `s` a dot matches no line break, and Java and Python differ in what they consider a line break."""
