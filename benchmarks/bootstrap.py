@@ -26,7 +26,7 @@ from benchmarks.processes import StealMeter, Usage, run_measured
 from benchmarks.readings import DATABASE, TABLE, cpu_seconds, load_readings, mysql_process, root_cursor
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.stack import Endpoints, LocalStack
 

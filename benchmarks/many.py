@@ -30,7 +30,7 @@ from benchmarks.processes import TreeMeter
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.workload import INSERT, UPDATE, Change, Layout, TableState, row
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 
 _NAMESPACE = "many"
 _ROWS_PER_TABLE = 100

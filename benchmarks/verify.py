@@ -29,7 +29,7 @@ from benchmarks.readings import (
 )
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.stack import Endpoints, LocalStack
 

@@ -43,9 +43,9 @@ from replicator.batch.values import (
 )
 from replicator.config import TableOptions
 from replicator.errors import UnknownPast, UnloggedChange, UnsupportedChange
-from replicator.lake.changelog_reader import has_repeated_offsets
 from replicator.lake.ledger import LakeRole, Progress
-from replicator.lake.write_strategies import stage_pending
+from replicator.lake.strategies.changelog_reader import has_repeated_offsets
+from replicator.lake.strategies.write import stage_pending
 from replicator.model.batch_stats import BatchStats, joined
 from replicator.model.table import TableId, TableSchema
 from replicator.telemetry import Stopwatch

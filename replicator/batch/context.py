@@ -12,13 +12,13 @@ from replicator.batch.state.partition_counts import PartitionCounts
 from replicator.batch.state.prepared_transactions import PreparedTransactions
 from replicator.batch.state.tagging import Tagging
 from replicator.config import ColumnRuleBook, Config
-from replicator.decode.schema_tracker import SchemaTracker
-from replicator.lake.catalog import Lake
+from replicator.decode.schemas.tracker import SchemaTracker
+from replicator.lake.catalog.tables import Lake
+from replicator.lake.files.small_files import SmallFileLog
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.recoveries import Recoveries
-from replicator.lake.row_locations import RowLocationCache
-from replicator.lake.small_files import SmallFileLog
+from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.table_writer import TableWriter
 from replicator.model.column_rules import ColumnRules
 from replicator.model.table import TableId

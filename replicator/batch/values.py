@@ -14,11 +14,11 @@ from replicator.batch.events.executors import MaterializedEvents
 from replicator.batch.events.net_changes import key_columns, key_names, not_replaced
 from replicator.batch.task import TableTask
 from replicator.config import TableOptions
-from replicator.decode.schema_resolution import ResolvedSchema
+from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.jvm.spark import local_frame
-from replicator.lake.catalog import LakeTable
-from replicator.lake.changelog_reader import recorded_changes
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.ledger import LakeRole, Progress, next_marker
+from replicator.lake.strategies.changelog_reader import recorded_changes
 from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
 from replicator.model.changelog import (
@@ -32,7 +32,7 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import PackedPosition
 from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
-from replicator.schema.history import SchemaHistory, SchemaVersion
+from replicator.schema.history.versions import SchemaHistory, SchemaVersion
 
 
 class TableKind(Enum):

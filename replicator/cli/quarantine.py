@@ -80,7 +80,7 @@ def show(  # noqa: PLR0917 typer's options
     """
     from replicator.cli.render import print_quarantine
     from replicator.config import load
-    from replicator.lake.quarantine_reader import read_quarantine
+    from replicator.lake.reading.quarantine import read_quarantine
 
     found = read_quarantine(
         load(config), _wanted(chosen(tables, table), reason, since, ids, resolved=everything)
@@ -145,7 +145,7 @@ def drop(
       replicator quarantine drop shop.orders --reason "not JSON" --yes
     """
     from replicator.config import load
-    from replicator.lake.quarantine_reader import read_quarantine
+    from replicator.lake.reading.quarantine import read_quarantine
 
     settings = load(config)
     found = read_quarantine(settings, _wanted(chosen(tables, table), reason, since, ids))

@@ -26,7 +26,7 @@ from replicator.model.common import counted
 from replicator.model.reread import Phase, Request
 
 if TYPE_CHECKING:
-    from replicator.lake.tag_reader import TagStatus
+    from replicator.lake.reading.tags import TagStatus
 
     # Each command imports only its own modules: together they take a second to load.
     from replicator.model.quarantine import QuarantinedEvent, ReplayResult

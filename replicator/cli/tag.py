@@ -11,7 +11,7 @@ from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 from replicator.errors import UsageError
 
 if TYPE_CHECKING:
-    from replicator.lake.tag_reader import TagStatus
+    from replicator.lake.reading.tags import TagStatus
 
 
 def tag(

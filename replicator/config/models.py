@@ -40,7 +40,7 @@ from replicator.errors import ConfigError
 from replicator.model.column_rules import RuleSet
 from replicator.model.common import has_wildcard, matches
 from replicator.model.partitioning import PartitionField
-from replicator.schema.changes import ChangeKind, Policy, UnloggedPolicy
+from replicator.schema.evolution.changes import ChangeKind, Policy, UnloggedPolicy
 
 Strategy = Literal["split", "merge", "copy-on-write", "equality"]
 FormatVersion = Literal[2, 3]

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from replicator.consumer.cursor import Cursor
 from replicator.errors import CursorExpired
-from replicator.schema.steps import STEPS_KEY, SchemaSteps
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
 
 _TOLD: Final = {"at", "unlogged", "known_from"}
 """Parts of a step whose outcome a re-read adds to the changes."""

@@ -29,7 +29,7 @@ from replicator.consumer.lake_tables import LakeTables
 from replicator.consumer.ordered_rows import MOST_ROWS, OrderedRows, Piece, Window, coordinates_of, slices
 from replicator.consumer.plan import AppendedRows, Part, RowsByOffset, next_parts, start_of_history
 from replicator.errors import LakeUnavailable, Unsettled, UsageError
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 
 FROM_MIRROR: Final = "mirror"
 FROM_CHANGELOG: Final = "changelog"

@@ -11,8 +11,8 @@ from replicator.consumer.files import FileReader, FilesGone
 from replicator.consumer.heads import ChangelogHead, restatement_of
 from replicator.consumer.plan import start_after_image
 from replicator.errors import CursorExpired, Unsettled, UnsupportedChange
-from replicator.lake.reader import newest_marker
-from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
+from replicator.lake.reading.reader import newest_marker
+from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
 
 _RUN = "it is settled after the next batch of `replicator run`"
 _HEAL = "if it stays so, read the table again: replicator heal"

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 
 from replicator.config import LakeConfig
 from replicator.errors import UsageError
-from replicator.lake.reader import tables_in
+from replicator.lake.reading.reader import tables_in
 from replicator.model.table import SOURCE_KEY
 
 

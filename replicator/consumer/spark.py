@@ -13,7 +13,7 @@ from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import FROM_CHANGELOG, FROM_MIRROR, Feed
 from replicator.consumer.spark_source import SOURCE, ChangesSource
 from replicator.errors import UsageError
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.common import quoted
 
 

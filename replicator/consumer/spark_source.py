@@ -34,7 +34,7 @@ from replicator.consumer.lake_tables import LakeTables
 from replicator.consumer.ordered_rows import Window, coordinates_of
 from replicator.consumer.plan import RowsByOffset, parts_between
 from replicator.errors import UnsupportedChange
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 
 SOURCE: Final = "replicator_changes"
 _SPARK_TYPES: Final[Mapping[str, T.DataType]] = {

@@ -13,11 +13,11 @@ from replicator.model.document import Document, parse_json
 from replicator.model.events import METADATA_FIELDS
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING, Encoding, LakeType
-from replicator.schema import mysql_types
+from replicator.schema.types import mysql
 
 _SOURCE_NAME: Final = "__debezium.source.column.name"
 """Parameter of a field: the column's name in the source."""
-_MOST_FIELDS: Final = mysql_types.MOST_COLUMNS + len(METADATA_FIELDS)
+_MOST_FIELDS: Final = mysql.MOST_COLUMNS + len(METADATA_FIELDS)
 _LABEL_PARTS: Final = re.compile(r"\\.|\\|,|[^\\,]+", re.DOTALL)
 
 
@@ -38,7 +38,7 @@ def table_schema(value: bytes, key: bytes | None, *, flattened: bool = False) ->
             raise DecodeError("the event has no Debezium envelope schema")
         fields = row.objects("fields", _MOST_FIELDS)
     columns = tuple(column(f) for f in fields if not (flattened and _is_metadata(f)))
-    mysql_types.check_columns(columns)
+    mysql.check_columns(columns)
     names = {c.name for c in columns}
     key_names = tuple(dict.fromkeys(_key_names(key)))
     return TableSchema(columns, key_names if names.issuperset(key_names) else ()).without_reserved()
@@ -65,9 +65,7 @@ def table_of(source: Document) -> TableId:
     Raises:
         DecodeError: the block has no table.
     """
-    return TableId(
-        source.text("db", mysql_types.LONGEST_NAME), source.text("table", mysql_types.LONGEST_NAME)
-    )
+    return TableId(source.text("db", mysql.LONGEST_NAME), source.text("table", mysql.LONGEST_NAME))
 
 
 def _key_names(key: bytes | None) -> Iterator[str]:
@@ -91,10 +89,10 @@ def column(field: Document) -> Column:
     lake_type, encoding = _types(field)
     nullable = bool(field.get("optional"))
     size = None
-    if field.get("name") == mysql_types.DECIMAL and lake_type == STRING:
+    if field.get("name") == mysql.DECIMAL and lake_type == STRING:
         size = _scale(field)
-    labels = mysql_types.respelt_labels(_labels(field))
-    name, source = field.text("field", mysql_types.LONGEST_NAME), source_name(field)
+    labels = mysql.respelt_labels(_labels(field))
+    name, source = field.text("field", mysql.LONGEST_NAME), source_name(field)
     if source == name:
         source = None
     return Column(name, lake_type, encoding, nullable, respelt=labels, size=size, source=source)
@@ -103,12 +101,12 @@ def column(field: Document) -> Column:
 def source_name(field: Document) -> str | None:
     """Return the column's name in the source, which connectors add if they change it; None if it is missing."""
     parameters = field.optional_object("parameters")
-    return None if parameters is None else parameters.optional_text(_SOURCE_NAME, mysql_types.LONGEST_NAME)
+    return None if parameters is None else parameters.optional_text(_SOURCE_NAME, mysql.LONGEST_NAME)
 
 
 def _labels(field: Document) -> list[str]:
     """Return the labels of an ENUM or SET as in the DDL; in the schema's list, a comma in a label has a backslash."""
-    if field.get("name") not in (mysql_types.ENUM, mysql_types.ENUM_SET):
+    if field.get("name") not in (mysql.ENUM, mysql.ENUM_SET):
         return []
     parameters = field.optional_object("parameters")
     allowed = (parameters and parameters.optional_text("allowed")) or ""
@@ -120,24 +118,24 @@ def _labels(field: Document) -> list[str]:
             labels.append([])
         else:
             labels[-1].append("," if part == "\\," else part)
-    mysql_types.check_labels(labels)
+    mysql.check_labels(labels)
     return ["".join(parts) for parts in labels]
 
 
 def _types(field: Document) -> tuple[LakeType, Encoding]:
     name = field.optional_text("name") or ""
-    if name == mysql_types.DECIMAL:
+    if name == mysql.DECIMAL:
         parameters = field.optional_object("parameters") or Document({})
         # The precision is missing if the source has none, as for BIGINT UNSIGNED in old versions.
-        digits = parameters.optional_number("connect.decimal.precision", 1, mysql_types.MOST_DIGITS)
-        return mysql_types.decimal_form(38 if digits is None else digits, _scale(field))
+        digits = parameters.optional_number("connect.decimal.precision", 1, mysql.MOST_DIGITS)
+        return mysql.decimal_form(38 if digits is None else digits, _scale(field))
     kind = field.text("type")
-    known = mysql_types.FORMS.get(name) or mysql_types.FORMS.get(kind)
-    if known is None or name in mysql_types.REFUSED:
+    known = mysql.FORMS.get(name) or mysql.FORMS.get(kind)
+    if known is None or name in mysql.REFUSED:
         raise DecodeError(f"column {field.get('field')!r}: unknown type {name or kind!r}"[:200])
     return known
 
 
 def _scale(field: Document) -> int:
     parameters = field.optional_object("parameters") or Document({})
-    return parameters.optional_number("scale", 0, mysql_types.MOST_DIGITS) or 0
+    return parameters.optional_number("scale", 0, mysql.MOST_DIGITS) or 0

@@ -26,13 +26,14 @@ timestamp     long     when the record was written to the log, milliseconds sinc
 ============  =======  ==========================================================================================
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField
 
 from replicator.jvm.position_columns import position_key, row_key, transaction
 from replicator.model.batch_stats import (
@@ -46,9 +47,10 @@ from replicator.model.batch_stats import (
     UNKNOWN_SCHEMA_CODE,
 )
 from replicator.model.commit_marker import OffsetRange
+from replicator.model.events import METADATA_FIELDS, SOURCE_FIELDS
 from replicator.model.position import LAST_MS, MOST_FILES, MOST_POS
 from replicator.model.table import Column, TableSchema
-from replicator.schema.binlog_order import Boundary
+from replicator.schema.history.order import Boundary
 
 RANGE_END: Final = 16
 """Number of offsets at the end of a range whose details the statistics of a large batch contain, for markers."""
@@ -192,3 +194,57 @@ def bad_reason(reason: SparkColumn, schema: TableSchema) -> SparkColumn:
         .when(F.lit(not schema.key) & (op == "u") & before.isNull(), F.lit("update without a before-image"))
         .when(null_key, F.lit("null in the key"))
     )
+
+
+_TYPES: Final[Mapping[str, DataType]] = {"string": StringType(), "long": LongType(), "int": IntegerType()}
+SOURCE_TYPES: Final[Mapping[str, DataType]] = {name: _TYPES[kind] for name, kind in SOURCE_FIELDS}
+"""Spark types of the fields that are read from the source block."""
+
+_REMEDY: Final = "; see `replicator check`"
+
+
+def metadata_fields() -> list[StructField]:
+    """Return the metadata fields of a flattened event, as `from_json` reads them."""
+    fields = [StructField("__op", StringType()), StructField("__deleted", StringType())]
+    return fields + [StructField(f"__source_{name}", kind) for name, kind in SOURCE_TYPES.items()]
+
+
+def flat_source(event: SparkColumn) -> SparkColumn:
+    """Return the source block of a flattened event that has all `METADATA_FIELDS`."""
+    return F.struct(
+        *[event.getField(f"__source_{name}").cast(kind).alias(name) for name, kind in SOURCE_TYPES.items()]
+    )
+
+
+def envelope_of(
+    event: SparkColumn, columns: Iterable[Column], present: Collection[str] = METADATA_FIELDS
+) -> list[SparkColumn]:
+    """Return the fields of an envelope from a flattened event, and `lacking`.
+
+    `lacking` says which required metadata is missing; it is null for a valid event. `present` are those of
+    `METADATA_FIELDS` that the event may have.
+    """
+
+    def metadata(name: str, kind: DataType) -> SparkColumn:
+        value = event.getField(name) if name in present else F.lit(None)
+        return value.cast(kind)
+
+    row = F.struct(*[event.getField(c.written).alias(c.written) for c in columns])
+    deleted = metadata("__deleted", StringType())
+    source = [metadata(f"__source_{name}", kind).alias(name) for name, kind in SOURCE_TYPES.items()]
+    lacking = (
+        F.when(metadata("__op", StringType()).isNull(), F.lit(f"no __op in a flattened event{_REMEDY}"))
+        .when(deleted.isNull(), F.lit(f"no __deleted in a flattened event: deletes would be lost{_REMEDY}"))
+        .when(
+            metadata("__source_file", StringType()).isNull() | metadata("__source_pos", LongType()).isNull(),
+            F.lit(f"no position in a flattened event{_REMEDY}"),
+        )
+    )
+    return [
+        F.when(deleted == "true", row).alias("before"),
+        F.when(deleted != "true", row).alias("after"),
+        F.struct(*source).alias("source"),
+        metadata("__op", StringType()).alias("op"),
+        F.struct(F.lit(None).cast(LongType()).alias("total_order")).alias("transaction"),
+        lacking.alias("lacking"),
+    ]

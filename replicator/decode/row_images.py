@@ -6,8 +6,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.masking import transformed
-from replicator.decode.values import decoded, is_given, may_be_unreadable, spark_type
+from replicator.decode.values import decoded, is_given, may_be_unreadable, spark_type, transformed
 from replicator.model.column_rules import stored_type
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import MISREAD_TEXTS, Encoding

@@ -1,11 +1,22 @@
-"""Parse and convert column values to lake types, as Spark types and expressions.
+"""Parse, convert and mask column values, as Spark types and expressions.
+
+Debezium decodes text of the binlog with the character set of Java that MySQL's driver names for it. For seven sets,
+Java has none, and the driver names a similar one: Cp852 for keybcs2, KOI8_R for koi8u, and Cp1252 for the others, also
+for latin1. Of others, some characters differ, such as one of gbk, or bytes are unknown to MySQL, which shows them as
+question marks. Snapshots read text that MySQL itself converts, which is right.
+
+`misread_texts.json` has the characters that are decoded wrongly, and in the same order those that are meant: to which
+MySQL 9.7 converts the bytes (``CONVERT(_hp8 X'A1' USING utf8mb4)``). Of sets that are `lossy`, further characters all
+become `UNKNOWN_CHARACTER`, or several of it: rows with such text are read again from the source.
 
 Only this module implements encodings in Spark. Everything runs on the JVM.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -29,9 +40,64 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from replicator.decode.misread_text import corrected
+from replicator.model.column_rules import MASKED, Blank, ColumnTransform, FixedText, KeepLast, KeyedHash
 from replicator.model.table import Column
 from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding, LakeType
+
+_NAMES: Final[Mapping[str, str]] = {Encoding.CP1252: "latin1"}
+"""Encoding → the character set of MySQL, if it has another name."""
+
+
+def corrected(value: SparkColumn, encoding: Encoding) -> SparkColumn:
+    """Return the text that the source has for a text of the binlog; `encoding` is one of `MISREAD_TEXTS`."""
+    characters = _characters()[_NAMES.get(encoding, encoding)]
+    decoded = characters["decoded"]
+    return F.translate(value, decoded, characters["meant"]) if decoded else value
+
+
+@cache
+def _characters() -> Mapping[str, Mapping[str, str]]:
+    return dict(json.loads(Path(__file__).with_name("misread_texts.json").read_text(encoding="utf-8")))
+
+
+def transformed(value: SparkColumn, lake_type: LakeType, transform: ColumnTransform | None) -> SparkColumn:
+    """Apply a column transform to `value`, which is decoded as `lake_type`; null stays null."""
+    match transform:
+        case None:
+            return value
+        case KeyedHash():
+            return _hmac(_canonical_bytes(value, lake_type), transform)
+        case FixedText(text):
+            return F.when(value.isNotNull(), F.lit(text))
+        case KeepLast(count):
+            return _end_kept(_canonical_text(value, lake_type), count)
+        case Blank():
+            return F.lit(None)
+
+
+def _hmac(message: SparkColumn, transform: KeyedHash) -> SparkColumn:
+    inner, outer = (F.lit(pad) for pad in transform.pads)
+    return F.sha2(F.concat(outer, F.unhex(F.sha2(F.concat(inner, message), 256))), 256)
+
+
+def _canonical_bytes(value: SparkColumn, lake_type: LakeType) -> SparkColumn:
+    return value if lake_type.name == "binary" else _canonical_text(value, lake_type).cast("binary")
+
+
+def _canonical_text(value: SparkColumn, lake_type: LakeType) -> SparkColumn:
+    if lake_type.name == "binary":
+        return F.hex(value)
+    if lake_type.name == "decimal":
+        # A cast would write small decimals with an exponent.
+        places = "0." + "0" * lake_type.scale if lake_type.scale else "0"
+        return F.call_function("format_number", value, F.lit(places))
+    return value.cast("string")
+
+
+def _end_kept(text: SparkColumn, count: int) -> SparkColumn:
+    hidden = F.when(F.length(text) > count, F.length(text) - count).otherwise(F.length(text))
+    return F.concat(F.repeat(F.lit(MASKED), hidden), F.substr(text, hidden + 1))
+
 
 _SPARK_TYPES: Final[dict[str, DataType]] = {
     "boolean": BooleanType(),

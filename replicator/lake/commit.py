@@ -12,15 +12,14 @@ from typing import Any
 
 from replicator import failpoints
 from replicator.errors import FencedError, LakeError
-from replicator.lake.absorb import added_data, added_deletes
-from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.exact_commit import begin
-from replicator.lake.ownership import another_mirrors
-from replicator.lake.position_deletes import StagedDeletes
-from replicator.lake.row_locations import RowChanges
-from replicator.lake.small_files import AbsorbedFiles, SmallChanges
+from replicator.lake.catalog.exact_commit import begin
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.files.deletes import StagedDeletes
+from replicator.lake.files.small_files import AbsorbedFiles, SmallChanges, added_data, added_deletes
+from replicator.lake.others import another_mirrors
+from replicator.lake.rows.locations import RowChanges
 from replicator.model.commit_marker import COMMIT_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
-from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
+from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 
 
 @dataclass(frozen=True, slots=True)

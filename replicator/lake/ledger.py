@@ -12,19 +12,18 @@ from typing import Any, Final
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, SchemaError
-from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.ownership import foreign
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.others import foreign, rolled_back
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
-from replicator.lake.rollback import rolled_back
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.common import now_ms
 from replicator.model.recorded import fitted_json, reading, record_in
 from replicator.model.snapshot import newest
 from replicator.model.table import TableId
-from replicator.schema.binlog_order import binlog_key
-from replicator.schema.changes import SchemaState
-from replicator.schema.history import BEGINNING
+from replicator.schema.evolution.changes import SchemaState
+from replicator.schema.history.order import binlog_key
+from replicator.schema.history.versions import BEGINNING
 from replicator.sources.change_log import Offsets
 
 _LOADERS: Final = 8

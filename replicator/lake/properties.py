@@ -1,6 +1,13 @@
-"""Names of properties of lake tables and of the `_ops` namespace. Persisted: they must not change."""
+"""Names of properties of lake tables and the `_ops` namespace, and records in them. Persisted: they must not change."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Final
+
+from replicator.errors import LakeUnavailable
+from replicator.model.recorded import reading, texts_in
+from replicator.model.tags import TagRecord, recorded_tags
 
 CREATED_KEY: Final = "replicator.created-in"
 """Property of a table: the location at which the mirror created it. Tables of earlier versions lack it."""
@@ -19,3 +26,36 @@ REWIND_KEY: Final = "replicator.rewind."
 
 PURGING_KEY: Final = "replicator.purging."
 """Prefix of the properties that each contain a folder of a dropped table whose files must still be deleted."""
+
+
+_HASH_LENGTH: Final = 16
+
+
+def purge_record(source: str, folder: str) -> tuple[str, str]:
+    """Return the property, name and value, that records a folder of a source table."""
+    # Catalogs limit the length of names, so the folder itself is part of the value.
+    key = PURGING_KEY + hashlib.sha256(folder.encode()).hexdigest()[:_HASH_LENGTH]
+    return key, json.dumps({"table": source, "folder": folder})
+
+
+def recorded_purges(properties: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return source table → folders that an interrupted drop has recorded. Raises ValueError if a record is none."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, text in sorted(properties.items()):
+        if key.startswith(PURGING_KEY):
+            with reading("the record of a dropped table"):
+                record = texts_in(text)
+                found[record["table"]] = (*found.get(record["table"], ()), record["folder"])
+    return found
+
+
+def tags_in(properties: Mapping[str, str]) -> list[TagRecord]:
+    """Return the tags that properties of the `_ops` namespace describe, oldest first.
+
+    Raises:
+        LakeUnavailable: a newer version of the engine wrote one.
+    """
+    try:
+        return recorded_tags(properties)
+    except (ValueError, KeyError) as error:
+        raise LakeUnavailable(str(error), "use the version of replicator that wrote it") from error

@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from replicator.errors import ForeignTable
 from replicator.jvm.spark import local_frame
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
+from replicator.lake.catalog.schema_update import add_columns
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import stage_data
-from replicator.lake.position_deletes import stage_few_deletes
-from replicator.lake.schema_update import add_columns
-from replicator.lake.table_metadata import ENGINE_PROPERTIES
-from replicator.lake.write_strategies import MirrorChange, Split
+from replicator.lake.files.data_files import stage_data
+from replicator.lake.files.deletes import stage_few_deletes
+from replicator.lake.strategies.write import MirrorChange, Split
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.common import now_ms
 from replicator.model.events import BadRecord

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.lake.catalog import LakeTable, lake_errors
-from replicator.lake.exact_commit import begin
+from replicator.lake.catalog.exact_commit import begin
+from replicator.lake.catalog.tables import LakeTable, lake_errors
 from replicator.model.recorded import record_in, recorded
 
 REBUILT_KEY: Final = "replicator.rebuilt"

@@ -6,10 +6,10 @@ Its snapshot has no rows then, and it continues where it had ended. Only whoever
 import json
 from typing import Final
 
-from replicator.lake.catalog import Lake
+from replicator.lake.catalog.tables import Lake
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import names_in, reading
-from replicator.schema.history import TableDefinition
+from replicator.schema.history.versions import TableDefinition
 
 RECOVERED_KEY: Final = "replicator.recovered-at"
 """Property of the `_ops` namespace: the positions, as a JSON list of ``file:offset``."""

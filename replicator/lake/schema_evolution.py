@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from replicator import failpoints
 from replicator.errors import CommitConflict, UnknownValues
 from replicator.lake import sql
-from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.equality_rewrite import apply_equality_deletes
-from replicator.lake.schema_update import add_columns, alter
-from replicator.lake.write_strategies import BRANCH
+from replicator.lake.catalog.schema_update import add_columns, alter
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.strategies.equality import apply_equality_deletes
+from replicator.lake.strategies.write import BRANCH
 from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
-from replicator.schema.changes import (
+from replicator.schema.evolution.changes import (
     AddColumn,
     ChangeType,
     DeleteRows,
@@ -31,7 +31,7 @@ from replicator.schema.changes import (
     SchemaChange,
     WidenType,
 )
-from replicator.schema.own_columns import TEMPORARY
+from replicator.schema.evolution.own_columns import TEMPORARY
 
 
 def evolve(

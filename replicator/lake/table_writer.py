@@ -6,13 +6,12 @@ small files. `TableWriter.commit` is the only place that changes them together.
 
 from dataclasses import dataclass
 
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
+from replicator.lake.files.small_files import SmallFileLog
 from replicator.lake.ledger import LakeRole, Ledger
-from replicator.lake.ownership import refuse_foreign
-from replicator.lake.rollback import refuse_rollback
-from replicator.lake.row_locations import RowLocationCache
-from replicator.lake.small_files import SmallFileLog
+from replicator.lake.others import refuse_foreign, refuse_rollback
+from replicator.lake.rows.locations import RowLocationCache
 from replicator.model.changelog import RECREATED_TOPIC, RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId

@@ -7,13 +7,21 @@ import pyarrow as pa
 
 from replicator import failpoints
 from replicator.config import MaintenanceConfig
-from replicator.lake.absorb import added_data, added_deletes, remaining_rows
-from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.data_files import joined, write_delete_files
-from replicator.lake.driver_files import writable_rows, write_data
-from replicator.lake.partition_rows import PartitionRows
-from replicator.lake.row_locations import RowLocationCache
-from replicator.lake.small_files import OWN_FILE, AbsorbedFiles, SmallChanges, SmallFileLog, SmallFiles
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.files.data_files import joined, write_delete_files
+from replicator.lake.files.driver_files import writable_rows, write_data
+from replicator.lake.files.partitions import PartitionRows
+from replicator.lake.files.small_files import (
+    OWN_FILE,
+    AbsorbedFiles,
+    SmallChanges,
+    SmallFileLog,
+    SmallFiles,
+    added_data,
+    added_deletes,
+    remaining_rows,
+)
+from replicator.lake.rows.locations import RowLocationCache
 from replicator.maintenance.history import STEP_KEY
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport

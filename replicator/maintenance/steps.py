@@ -12,10 +12,10 @@ from py4j.java_gateway import is_instance_of
 
 from replicator import failpoints
 from replicator.config import MaintenanceConfig
-from replicator.lake.catalog import Lake, LakeTable, lake_errors
-from replicator.lake.equality_rewrite import drop_unused_equality_deletes
-from replicator.lake.folders import TableFolders, outside, owned_hint, sharing
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.properties import CREATED_KEY
+from replicator.lake.reading.folders import TableFolders, outside, owned_hint, sharing
+from replicator.lake.strategies.equality import drop_unused_equality_deletes
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
 from replicator.maintenance.reports import StepReport

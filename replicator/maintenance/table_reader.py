@@ -11,9 +11,9 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from replicator.config import Config, MaintenanceConfig
-from replicator.lake.reader import newest_marker, tables_in
-from replicator.lake.row_counts import equality_delete_files, total
-from replicator.lake.table_metadata import has_deletion_vectors
+from replicator.lake.catalog.metadata import has_deletion_vectors
+from replicator.lake.reading.reader import newest_marker, tables_in
+from replicator.lake.rows.counts import equality_delete_files, total
 from replicator.maintenance.history import MAINTAINED_KEY, StepRuns, merged_files, step_runs
 from replicator.maintenance.plan import (
     MOST_MANIFESTS,

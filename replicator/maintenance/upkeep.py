@@ -8,7 +8,7 @@ from typing import Final
 
 from replicator.config import Config
 from replicator.jvm.spark import first_line
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.ledger import LakeRole, Ledger
 from replicator.maintenance.plan import BEHIND, MergedFiles, due_steps
 from replicator.maintenance.reports import StepReport

@@ -149,7 +149,7 @@ class Encoding(StrEnum):
     NESTED = "nested"
     """A struct, list or map in Avro, stored as the JSON text that JSON events have for it."""
     ARMSCII8 = "armscii8"
-    """Text in a character set that the connector reads from the binlog as another one; see `decode.misread_text`."""
+    """Text in a character set that the connector reads from the binlog as another one; see `decode.values`."""
     DEC8 = "dec8"
     GEOSTD8 = "geostd8"
     HP8 = "hp8"

@@ -17,14 +17,31 @@ from pyiceberg.table import Table
 from replicator import failpoints
 from replicator.config import ArchiveLog, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
-from replicator.lake.folder_reader import read_folders, table_folders
-from replicator.lake.folders import TableFolders, contains, local_path, outside, overlapping, owned_hint
-from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY, REWIND_KEY
-from replicator.lake.purge import Purge, open_purge, purge_errors
-from replicator.lake.purge_records import purge_record, recorded_purges
-from replicator.lake.quarantine_reader import count_quarantined
-from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
-from replicator.lake.row_counts import total
+from replicator.lake.properties import (
+    CREATED_KEY,
+    LEFT_OUT_KEY,
+    PAUSED_KEY,
+    RETRYING_KEY,
+    REWIND_KEY,
+    purge_record,
+    recorded_purges,
+)
+from replicator.lake.reading.folders import (
+    Purge,
+    TableFolders,
+    contains,
+    local_path,
+    open_purge,
+    outside,
+    overlapping,
+    owned_hint,
+    purge_errors,
+    read_folders,
+    table_folders,
+)
+from replicator.lake.reading.quarantine import count_quarantined
+from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
+from replicator.lake.rows.counts import total
 from replicator.model.compared import COMPARED_KEY, MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
 from replicator.model.table import SOURCE_KEY

@@ -15,10 +15,9 @@ from pyspark.errors import PySparkException
 from replicator.config import Config, MaintenanceConfig
 from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
-from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.folder_reader import read_folders
-from replicator.lake.folders import TableFolders
-from replicator.lake.reader import open_catalog
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.reading.folders import TableFolders, read_folders
+from replicator.lake.reading.reader import open_catalog
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.steps import Maintenance, table_facts

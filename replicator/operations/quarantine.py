@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from replicator.batch import MirrorContext, TableTask, replay_task
 from replicator.config import ArchiveLog, ColumnRuleBook, Config
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DataLossError, DecodeError, SchemaError
 from replicator.jvm.spark import running_session
-from replicator.lake.quarantine_reader import read_quarantine
+from replicator.lake.reading.quarantine import read_quarantine
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.quarantine import (
     LogCoordinate,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from replicator.config import Config
 from replicator.errors import CheckFailed
-from replicator.lake.source_names import mirrored_tables
+from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.reread import Phase
 from replicator.operations.reread import OnProgress as OnRequests
 from replicator.operations.reread import reread

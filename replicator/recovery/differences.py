@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 
 from replicator.batch.values import BatchSchema
 from replicator.jvm.json_columns import json_meaning
-from replicator.lake.catalog import LakeTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.schema_evolution import names_before
 from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
-from replicator.schema.changes import AddColumn, ChangeType, DropColumn, SchemaChange
-from replicator.schema.conversions import cast
-from replicator.schema.own_columns import is_temporary
+from replicator.schema.evolution.changes import AddColumn, ChangeType, DropColumn, SchemaChange
+from replicator.schema.evolution.own_columns import is_temporary
+from replicator.schema.types.native import cast
 
 _COUNT: Final = "replicator_count"
 

@@ -20,14 +20,13 @@ from replicator.batch.steps.evolve import TableKeeper
 from replicator.batch.values import BatchSchema
 from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key
-from replicator.lake.catalog import LakeTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.data_files import cast_to_table, stage_data
-from replicator.lake.foreign_columns import refuse_loss
+from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.lake.ledger import LakeRole
-from replicator.lake.rollback import rolled_back
+from replicator.lake.others import refuse_loss, rolled_back
+from replicator.lake.strategies.write import MirrorChange, Split, stage_by_identity
 from replicator.lake.table_writer import WriteTarget
-from replicator.lake.write_strategies import MirrorChange, Split, stage_by_identity
 from replicator.model.changelog import NET, RESTATED_KEY, change_column, followed_by_mirror, next_restatement
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms, quoted
@@ -37,9 +36,9 @@ from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
 from replicator.model.table import TableId
 from replicator.recovery.differences import Comparison, compare
 from replicator.recovery.reader.staging import Staging
-from replicator.schema.binlog_order import binlog_key
-from replicator.schema.changes import FOLLOWED_KEY, KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaChange
-from replicator.schema.steps import STEPS_KEY, SchemaSteps
+from replicator.schema.evolution.changes import FOLLOWED_KEY, KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaChange
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
+from replicator.schema.history.order import binlog_key
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")

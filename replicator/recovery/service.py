@@ -40,7 +40,7 @@ from replicator.recovery.reader.staging import Staging
 from replicator.recovery.retries import Retries
 from replicator.recovery.table_reread import TableReread
 from replicator.runner.table_states import TableStates
-from replicator.schema.evolution import heals_rows
+from replicator.schema.evolution.plan import heals_rows
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch, get_logger
 

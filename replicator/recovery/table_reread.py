@@ -28,7 +28,7 @@ from replicator.model.common import counted, now_ms
 from replicator.model.reread import Phase, Request, StagingState
 from replicator.recovery.publish import Publication
 from replicator.recovery.reader.staging import Staging
-from replicator.schema.history import SchemaVersion
+from replicator.schema.history.versions import SchemaVersion
 from replicator.sources.mysql.stop_signal import StopSignal
 from replicator.telemetry import Stopwatch, get_logger
 

@@ -26,7 +26,7 @@ from replicator.recovery.publish import Publication
 from replicator.recovery.reader.staging import Staging
 from replicator.recovery.table_reread import TableReread
 from replicator.runner.scheduler import Scheduler
-from replicator.schema.binlog_order import binlog_key
+from replicator.schema.history.order import binlog_key
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import ArchivedRows
 from replicator.sources.archive.moments import Moments

@@ -8,16 +8,16 @@ from replicator.batch import MirrorContext
 from replicator.batch.state.decode_queries import DecodeQueries
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.config import ColumnRuleBook, Config, KafkaLog
-from replicator.decode.avro_format import AvroFormat
+from replicator.decode.avro.format import AvroFormat
 from replicator.decode.event_format import EventFormat
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
-from replicator.lake.catalog import Lake
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
+from replicator.lake.catalog.tables import Lake
+from replicator.lake.files.small_files import SmallFileLog
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.recoveries import Recoveries
-from replicator.lake.row_locations import RowLocationCache
-from replicator.lake.small_files import SmallFileLog
+from replicator.lake.rows.locations import RowLocationCache
 from replicator.recovery.service import Rereads
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.summary import RunTotals

@@ -29,7 +29,7 @@ from replicator.recovery.retries import Retries
 from replicator.runner.log_check import compacted, lost_events, partitions_added
 from replicator.runner.table_policy import Verdict, verdict
 from replicator.runner.topic_tables import TopicTables
-from replicator.schema.history import SchemaVersion
+from replicator.schema.history.versions import SchemaVersion
 from replicator.sources.change_log import Offsets, data_topic
 from replicator.telemetry import get_logger
 

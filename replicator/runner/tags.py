@@ -34,7 +34,7 @@ from replicator.errors import (
     ReplicatorError,
 )
 from replicator.jvm.spark import first_line
-from replicator.lake.tag_store import TagStore
+from replicator.lake.tags import TagStore
 from replicator.model.common import now_ms
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState, due_tag, expired_tags

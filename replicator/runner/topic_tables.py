@@ -9,7 +9,7 @@ do, because they name their table.
 from collections.abc import Callable
 from typing import Final
 
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DataLossError, DecodeError, SharedTopic
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId

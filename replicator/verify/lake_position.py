@@ -11,12 +11,12 @@ from pyiceberg.table import Table
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, Unsettled, UsageError
-from replicator.lake.reader import newest_marker, tables_in
+from replicator.lake.reading.reader import newest_marker, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import counted
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
-from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
+from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka_connect import KafkaConnect

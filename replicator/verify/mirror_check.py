@@ -23,12 +23,12 @@ from replicator.errors import (
     UsageError,
 )
 from replicator.lake.properties import PAUSED_KEY
-from replicator.lake.reader import namespace_properties, open_catalog, tables_in
-from replicator.lake.source_names import mirrored_tables
+from replicator.lake.reading.reader import namespace_properties, open_catalog, tables_in
+from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.common import counted, now_ms
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VerifiedTable, check_records, verified_in
-from replicator.schema.changes import SCHEMA_KEY, SchemaState
+from replicator.schema.evolution.changes import SCHEMA_KEY, SchemaState
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
 from replicator.sources.mysql.stop_signal import StopSignal

@@ -6,8 +6,8 @@ from pyiceberg.table import Table
 
 from replicator.model.table import lake_names
 from replicator.model.types import LakeType
-from replicator.schema.changes import SCHEMA_KEY, SchemaState
-from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
+from replicator.schema.evolution.changes import SCHEMA_KEY, SchemaState
+from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.results import SchemaFinding, Severity
 

@@ -73,7 +73,7 @@ class CheckThread:
         Raises:
             ReplicatorError: the source or the lake does not answer.
         """
-        from replicator.lake.reader import open_catalog  # noqa: PLC0415
+        from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415
         from replicator.verify.recent_rows import RecentRows  # noqa: PLC0415
 
         began = _cpu_seconds()
@@ -124,7 +124,7 @@ class CheckThread:
         Raises:
             LakeUnavailable: the lake does not answer.
         """
-        from replicator.lake.reader import open_catalog  # noqa: PLC0415
+        from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415
 
         with open_catalog(self._config.lake) as catalog:
             self._record(catalog, is_due=True)
@@ -157,8 +157,8 @@ class CheckThread:
         return found
 
     def _next(self, paused: Collection[TableId]) -> TableId | None:
-        from replicator.lake.reader import namespace_properties, open_catalog  # noqa: PLC0415
-        from replicator.lake.source_names import mirrored_tables  # noqa: PLC0415
+        from replicator.lake.reading.reader import namespace_properties, open_catalog  # noqa: PLC0415
+        from replicator.lake.reading.source_names import mirrored_tables  # noqa: PLC0415
         from replicator.model.verified import verified_in  # noqa: PLC0415
 
         config = self._config
@@ -198,7 +198,7 @@ class CheckThread:
 
     def _note(self, table: TableId, report: "Report", result: "TableResult") -> None:
         """Record a check of a whole table, or up to where it is compared."""
-        from replicator.lake.reader import open_catalog  # noqa: PLC0415
+        from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415
         from replicator.verify.mirror_check import record  # noqa: PLC0415
 
         before = self._differences.of(table)
@@ -231,7 +231,7 @@ class CheckThread:
 
     def _record(self, catalog: "Catalog", *, is_due: bool = False) -> None:
         """Record from time to time which tables were compared."""
-        from replicator.lake.reader import namespace_properties  # noqa: PLC0415
+        from replicator.lake.reading.reader import namespace_properties  # noqa: PLC0415
 
         if not is_due and time.monotonic() < self._recorded + _RECORD_S:
             return

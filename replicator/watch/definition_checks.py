@@ -28,8 +28,8 @@ from replicator.model.common import now_ms
 from replicator.model.compared import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
 from replicator.model.table import TableId
 from replicator.runner.table_states import TableStates
-from replicator.schema.definition_comparison import SourceDefinition, differences
-from replicator.schema.history import SchemaVersion
+from replicator.schema.history.comparison import SourceDefinition, differences
+from replicator.schema.history.versions import SchemaVersion
 from replicator.sources.connector_settings import connect_client, differing_selection
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.definitions import read_definitions

@@ -15,7 +15,7 @@ import pytest
 from pymysql.err import OperationalError
 
 from replicator.config import Config, load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.binlog import ConnectorOffset
 from replicator.operations.connector import register
 from replicator.operations.record import record

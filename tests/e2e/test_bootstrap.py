@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.changelog import RowKind
 from replicator.operations.connector import register
 from tests.e2e.test_conformance import INSERTED, available, execute, source

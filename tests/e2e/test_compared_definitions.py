@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import load
-from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schemas.histories import SchemaHistories
 from replicator.model.table import TableId
-from replicator.schema.definition_comparison import differences
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.history.comparison import differences
+from replicator.schema.history.declared import table_definitions
 from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.definitions import read_definitions
 from tests.support import topics

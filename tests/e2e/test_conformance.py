@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.table import TableId
 from replicator.operations.connector import register
 from replicator.sources.mysql.definitions import source_definition

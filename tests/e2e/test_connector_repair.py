@@ -11,7 +11,7 @@ import requests
 from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.lake.recoveries import Recoveries
 from replicator.model.table import TableId
 from replicator.operations.connector import register

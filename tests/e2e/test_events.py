@@ -13,10 +13,10 @@ import requests
 from confluent_kafka.admin import AdminClient
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
-from replicator.schema.steps import STEPS_KEY
+from replicator.schema.evolution.steps import STEPS_KEY
 from tests.support import topics
 from tests.support.conformance import ConformancePage
 from tests.support.mirror import FAST_MIRROR, START_S, running, until

@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from tests.support.mirror import FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder

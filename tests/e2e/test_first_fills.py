@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 

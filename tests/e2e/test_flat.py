@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from tests.support.mirror import FAST_MIRROR, START_S, Comparison, running
 from tests.support.source import SourceDatabase

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.status.read import read_status
 from tests.support import topics
 from tests.support.encodings import ENCODINGS, Encoding

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.common import quoted
 from replicator.operations.connector import register
 from replicator.sources.archive import ArchiveReader

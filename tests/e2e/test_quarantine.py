@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from tests.support.mirror import COMMAND, FAST_MIRROR, until
 from tests.support.source import SourceDatabase

@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.common import quoted
 from replicator.operations.status.read import read_status
 from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running

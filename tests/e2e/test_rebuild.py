@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from tests.oracle.compare import lake_rows
 from tests.support.counters import COUNTERS, TABLES, counting, executed
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until

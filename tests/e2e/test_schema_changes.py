@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.status.read import read_status
 from tests.support.conformance import ConformancePage

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.gtid import GtidSet
 from replicator.operations.tag.request import list_tags
 from tests.oracle.compare import tagged_rows

@@ -9,7 +9,7 @@ import pytest
 import structlog
 from pyspark.sql import SparkSession
 
-from replicator.lake.catalog import Lake
+from replicator.lake.catalog.tables import Lake
 from tests.support.lake_harness import LakeHarness, spark_session
 from tests.support.rebuilt_lake import assert_rebuilds_equal_mirrors
 

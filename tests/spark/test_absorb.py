@@ -7,7 +7,7 @@ import pytest
 
 from replicator import failpoints
 from replicator.config import Config
-from replicator.lake.absorb import added_data, added_deletes
+from replicator.lake.files.small_files import added_data, added_deletes
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.json_events import decode
+from replicator.decode.json.events import decode
 from replicator.model.batch_stats import OP_CODES, UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition
@@ -33,7 +33,7 @@ from replicator.model.types import (
     Encoding,
     decimal,
 )
-from replicator.schema.binlog_order import binlog_key
+from replicator.schema.history.order import binlog_key
 from tests.oracle.events import Place, change_event
 from tests.support.decoding import check_local_query
 from tests.support.fuzz import EXAMPLES

@@ -14,8 +14,8 @@ import fastavro
 import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 
-from replicator.decode.avro_events import AvroWriterSchema, decode
-from replicator.decode.avro_schema import parse_writer_schema
+from replicator.decode.avro.events import AvroWriterSchema, decode
+from replicator.decode.avro.schema import parse_writer_schema
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange

@@ -13,16 +13,16 @@ from pyspark.sql import SparkSession
 
 from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError, LakeUnavailable, ReplicatorError
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.exact_commit import ExactTransaction
+from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
+from replicator.lake.catalog.schema_update import alter
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.driver_files import writable_rows, write_data
-from replicator.lake.exact_commit import ExactTransaction
-from replicator.lake.schema_update import alter
-from replicator.lake.table_metadata import ENGINE_PROPERTIES
+from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import Column
 from replicator.model.types import Encoding, LakeType
-from replicator.schema.changes import AddColumn
+from replicator.schema.evolution.changes import AddColumn
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
 from tests.support.catalog_lakes import KINDS, CatalogLake, CatalogServer, catalog_server

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from replicator.decode.masking import transformed
+from replicator.decode.values import transformed
 from replicator.jvm.spark import session_conf
 from replicator.model.column_rules import FixedText, KeepLast, KeyedHash
 from replicator.model.types import LakeType

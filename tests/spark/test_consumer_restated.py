@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.errors import CursorExpired, Unsettled
-from replicator.lake.reader import newest_marker
+from replicator.lake.reading.reader import newest_marker
 from replicator.model.changelog import RESTATED_KEY, Restatement, restated
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from tests.spark.test_quarantine import AFTERWARDS, CHANGES, CREATED, EVENTS, WIDENED, event, replayed, row

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from replicator.batch.state.decode_queries import DecodeQueries, Decoding
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.json_events import decode
+from replicator.decode.json.events import decode
 from replicator.jvm.local_query import LocalQuery
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.table import Column, TableId, TableSchema

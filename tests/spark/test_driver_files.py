@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from replicator.lake.catalog import Lake
+from replicator.lake.catalog.tables import Lake
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import FilePositions, write_delete_files
-from replicator.lake.driver_files import writable_rows
-from replicator.lake.partitions import DataFileRef
-from replicator.lake.position_deletes import StagedDeletes
+from replicator.lake.files.data_files import FilePositions, write_delete_files
+from replicator.lake.files.deletes import StagedDeletes
+from replicator.lake.files.driver_files import writable_rows
+from replicator.lake.files.partitions import DataFileRef
 from tests.support.lake_harness import LakeHarness
 from tests.support.table_files import (
     MARKER,

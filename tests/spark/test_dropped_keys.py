@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from replicator.operations.rebuild.rebuild import rebuild_tables
-from replicator.schema.own_columns import COLUMNS_KEY
+from replicator.schema.evolution.own_columns import COLUMNS_KEY
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
 from tests.support.scenario import ID, Scenario, changelog, play

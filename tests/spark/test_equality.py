@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFileContent
 
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.driver_files import writable_rows, write_data, write_equality_deletes
-from replicator.lake.equality import equality_keys, equality_obstacle
-from replicator.lake.row_counts import row_count
+from replicator.lake.files.driver_files import writable_rows, write_data, write_equality_deletes
+from replicator.lake.rows.counts import row_count
+from replicator.lake.strategies.equality import equality_keys, equality_obstacle
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.model.commit_marker import CommitMarker

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from replicator.decode.version_ranges import is_in_range, is_past
+from replicator.decode.schemas.versions import is_in_range, is_past
 from replicator.model.gtid import BLOCK
 from replicator.model.position import SourcePosition
-from replicator.schema.binlog_order import CLOCK_MS, Boundary, VersionStart, binlog_key
+from replicator.schema.history.order import CLOCK_MS, Boundary, VersionStart, binlog_key
 from tests.oracle.events import (
     ColumnSpec,
     Place,

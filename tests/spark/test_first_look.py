@@ -10,7 +10,7 @@ from replicator.batch import MirrorContext
 from replicator.batch.steps import decode
 from replicator.decode.event_format import EventFormat
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.runner.build import event_format
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.avro import AvroTopics

@@ -8,7 +8,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 
 from replicator import failpoints
 from replicator.config import Config
-from replicator.lake.catalog import Lake
+from replicator.lake.catalog.tables import Lake
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.operations.status.read import read_status

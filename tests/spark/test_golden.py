@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from replicator.decode.json_events import decode
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.events import decode
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord

@@ -1,6 +1,6 @@
 """Tables without a key that have JSON, which the log and the source write in different forms."""
 
-from replicator.lake.catalog import Lake
+from replicator.lake.catalog.tables import Lake
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event

@@ -8,7 +8,7 @@ import pytest
 
 from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.errors import LakeUnavailable
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.ledger import Ledger
 from replicator.model.batch_stats import BatchStats
 from replicator.operations.status.read import read_status

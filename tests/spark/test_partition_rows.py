@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.driver_files import WrittenData, writable_rows
-from replicator.lake.partition_rows import MOST_PARTITIONS
-from replicator.lake.partitions import data_file_ref
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.files.driver_files import WrittenData, writable_rows
+from replicator.lake.files.partitions import MOST_PARTITIONS, data_file_ref
 from tests.support.lake_harness import LakeHarness
 from tests.support.table_files import (
     METRICS,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from replicator.lake import quarantine
-from replicator.lake.quarantine_reader import read_quarantine
+from replicator.lake.reading.quarantine import read_quarantine
 from replicator.model.events import BadRecord, RawRecord
 from replicator.model.quarantine import LogCoordinate, QuarantineFilter, ReplayResult, Resolution
 from replicator.model.table import TableId

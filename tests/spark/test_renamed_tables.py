@@ -7,7 +7,7 @@ import pytest
 from replicator.errors import UnknownPast, UnloggedChange, UnsupportedChange
 from replicator.model.table import TableId
 from replicator.runner.archive_run import apply_archive
-from replicator.schema.changes import SCHEMA_KEY
+from replicator.schema.evolution.changes import SCHEMA_KEY
 from tests.oracle.compare import applied_order, folded
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record

@@ -7,7 +7,7 @@ import pytest
 
 from replicator import failpoints
 from replicator.errors import RowsChanged, TablePaused, UnsupportedChange
-from replicator.lake.quarantine_reader import read_quarantine
+from replicator.lake.reading.quarantine import read_quarantine
 from replicator.model.quarantine import QuarantineFilter, Resolution
 from replicator.model.reread import Request, new_request, requests_in
 from replicator.model.table import TableId

@@ -11,9 +11,9 @@ import pytest
 from replicator.batch.context import MirrorContext
 from replicator.config import Config
 from replicator.errors import LakeUnavailable
-from replicator.lake import row_search
-from replicator.lake.row_locations import ReadCost, RowLocationCache, RowLocations
-from replicator.lake.row_search import locate, read_unread
+from replicator.lake.rows import search
+from replicator.lake.rows.locations import ReadCost, RowLocationCache, RowLocations
+from replicator.lake.rows.search import locate, read_unread
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
@@ -157,7 +157,7 @@ def test_index_is_not_built_when_it_would_be_larger_than_configured(lake: LakeHa
 def test_keys_of_a_file_with_many_rows_are_read_in_parts(
     indexed: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_search, "_READ_ROWS", 7)
+    monkeypatch.setattr(search, "_READ_ROWS", 7)
     read: list[int] = []
     inserted = RowLocations.put
 
@@ -212,7 +212,9 @@ def test_index_begins_empty_again_when_keys_could_not_be_read(indexed: LakeHarne
     assert loaded is not None
     known, keys = cache.of(loaded, ("id",)), pa.table({"k0": pa.array([1, 2], pa.int64())})
     with (
-        patch("replicator.lake.row_search._file_numbers", side_effect=LakeUnavailable("the storage is away")),
+        patch(
+            "replicator.lake.rows.search._file_numbers", side_effect=LakeUnavailable("the storage is away")
+        ),
         pytest.raises(LakeUnavailable),
     ):
         locate(tables, loaded, known, keys, cache)

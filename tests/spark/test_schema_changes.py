@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.operations.status.read import read_status
-from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
+from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
 from tests.oracle.events import ColumnSpec
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness

@@ -9,7 +9,7 @@ import pytest
 from replicator.errors import SchemaError, UsageError
 from replicator.lake.commit import Staged
 from replicator.lake.ledger import LakeRole
-from replicator.lake.tag_reader import TagStatus, tags_of
+from replicator.lake.reading.tags import TagStatus, tags_of
 from replicator.maintenance.table_reader import Target
 from replicator.model.binlog import BinlogEnd
 from replicator.model.position import SourcePosition

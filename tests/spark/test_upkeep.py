@@ -8,8 +8,8 @@ import pytest
 
 from replicator import failpoints
 from replicator.config import Config
-from replicator.lake.rewritten_files import rewritten_files
-from replicator.lake.row_search import read_unread
+from replicator.lake.rows.locations import rewritten_files
+from replicator.lake.rows.search import read_unread
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut

@@ -12,7 +12,7 @@ from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler
-from replicator.schema.own_columns import COLUMNS_KEY
+from replicator.schema.evolution.own_columns import COLUMNS_KEY
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import SourceTable
 from tests.spark.test_keyless import DEFINITION as VISITS_DEFINITION

@@ -4,9 +4,9 @@ from pyspark.sql import Row, SparkSession
 
 from replicator.batch.events.executors import DRIVER
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.json_events import decode
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.events import decode
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
 from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableId, TableSchema

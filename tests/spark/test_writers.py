@@ -9,8 +9,8 @@ import pytest
 from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import matching_positions
-from replicator.lake.row_locations import ReadCost, RowLocationCache
+from replicator.lake.files.data_files import matching_positions
+from replicator.lake.rows.locations import ReadCost, RowLocationCache
 from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
@@ -136,7 +136,7 @@ def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHa
     lake.adapt = lambda context: replace(context, row_locations=RowLocationCache(cost=never))
     lake.mirror().advance({ORDERS: {0: 2}})
     mirror = lake.mirror()
-    with patch("replicator.lake.row_search.matching_positions", search):
+    with patch("replicator.lake.rows.search.matching_positions", search):
         for end in (3, 4, 5):
             mirror.advance({ORDERS: {0: end}})
     assert searched == [1, 1], "key 1 in the base, the new key 60, and then key 1 is known"

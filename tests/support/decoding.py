@@ -1,4 +1,4 @@
-"""Build raw records, and decode them with `replicator.decode.json_events`."""
+"""Build raw records, and decode them with `replicator.decode.json.events`."""
 
 import tempfile
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.json_events import decode
+from replicator.decode.json.events import decode
 from replicator.jvm.local_query import LocalQuery
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange

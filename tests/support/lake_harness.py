@@ -16,7 +16,7 @@ from replicator.batch import MirrorContext
 from replicator.config import Config
 from replicator.jvm.jars import POSTGRESQL, jars
 from replicator.jvm.spark import build_session, catalog_conf
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.scheduler import Scheduler
 from replicator.sources.archive import ArchiveWriter, Event

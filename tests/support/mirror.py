@@ -19,7 +19,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from replicator.config import Config, load
 from replicator.errors import ReplicatorError
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.model.table import lake_names
 from replicator.operations.status.read import read_status
 from tests.oracle.compare import applied_order

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from replicator.config import load
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.verify.mirror_check import Wanted, verify
 from replicator.verify.results import Report, Verdict

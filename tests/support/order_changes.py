@@ -8,8 +8,8 @@ from typing import Any
 from pyiceberg.table import Table
 
 from replicator.config import Config
-from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.row_counts import row_count
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.rows.counts import row_count
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, event

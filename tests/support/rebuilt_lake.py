@@ -6,12 +6,12 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from replicator.config import Config
-from replicator.lake.catalog import Lake
-from replicator.lake.reader import newest_marker
+from replicator.lake.catalog.tables import Lake
+from replicator.lake.reading.reader import newest_marker
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY
 from replicator.operations.rebuild.rebuild import rebuild_tables
-from replicator.schema.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
+from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
 from tests.oracle.compare import lake_rows
 
 ELSEWHERE = "rebuilt"

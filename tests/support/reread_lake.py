@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from replicator.lake.commit import Staged
-from replicator.lake.data_files import cast_to_table, stage_data
+from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.reread import Request, StagingState

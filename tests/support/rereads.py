@@ -4,7 +4,7 @@ import json
 import subprocess
 from typing import Any
 
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from tests.support.mirror import COMMAND, START_S, MirrorProcess, until
 from tests.support.mirrored_database import MirroredDatabase
 

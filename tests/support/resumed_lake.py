@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from replicator.config import Config
-from replicator.lake.quarantine_reader import read_quarantine
+from replicator.lake.reading.quarantine import read_quarantine
 from replicator.model.quarantine import LogCoordinate, QuarantineFilter, Resolution
 from replicator.operations.quarantine import replay_events
 from replicator.operations.status.read import read_status

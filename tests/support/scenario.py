@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replicator.schema.changes import SCHEMA_KEY, SchemaState
+from replicator.schema.evolution.changes import SCHEMA_KEY, SchemaState
 from tests.oracle.events import (
     ColumnSpec,
     Place,

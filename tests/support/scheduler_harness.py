@@ -13,8 +13,8 @@ from replicator.batch.state.misread_rows import MisreadRows
 from replicator.batch.state.partition_counts import PartitionCounts
 from replicator.batch.state.tagging import Tagging
 from replicator.config import SourceConfig
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import MissingSchema
 from replicator.lake.ledger import Progress
 from replicator.maintenance.upkeep import Upkeep

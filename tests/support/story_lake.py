@@ -7,7 +7,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from replicator.config import Config
-from replicator.lake.catalog import Lake
+from replicator.lake.catalog.tables import Lake
 from replicator.maintenance.table_reader import Target
 from replicator.operations.maintain import maintain_tables
 from tests.oracle.events import quoted

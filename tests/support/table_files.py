@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.jvm.spark import local_frame
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import cast_to_table, stage_data
-from replicator.lake.driver_files import WrittenData, writable_rows, write_data
+from replicator.lake.files.data_files import cast_to_table, stage_data
+from replicator.lake.files.driver_files import WrittenData, writable_rows, write_data
 from replicator.model.commit_marker import CommitMarker
 
 SCHEMA = """{"type": "struct", "fields": [

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from replicator.batch import MirrorContext
 from replicator.errors import SourceUnavailable
-from replicator.lake.tag_store import TagStore
+from replicator.lake.tags import TagStore
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.common import now_ms
 from replicator.model.tags import TagRecord, TagState

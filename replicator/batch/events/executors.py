@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from replicator.batch.events.net_changes import driver_last_changes, last_changes
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.jvm.spark import local_frame
-from replicator.lake.position_deletes import stage_deletes, stage_few_deletes
-from replicator.lake.write_strategies import DeleteStager
+from replicator.lake.files.deletes import stage_deletes, stage_few_deletes
+from replicator.lake.strategies.write import DeleteStager
 from replicator.model.table import TableSchema
 
 _NAMES: Final = ("file", "gtid", "tx_order")

@@ -246,7 +246,7 @@ def _are_later(
 def _earliest(numbers: Mapping[str, Longs], details: EventDetails) -> EarliestEvent | None:
     """Return the earliest of the events with these numbers; see `BatchStats`.
 
-    The beginning of a schema version is compared by one rule with all of them; see `schema.binlog_order`.
+    The beginning of a schema version is compared by one rule with all of them; see `schema.history.order`.
     """
     origins, times = numbers["gtid_origin"], numbers["ts_ms"]
     if not len(origins) or (origins != origins[0]).any() or (not times.min() and times.any()):

@@ -13,17 +13,17 @@ from replicator.batch.state.partition_counts import number_of
 from replicator.batch.values import BatchSchema, TableBatch
 from replicator.config import TableOptions
 from replicator.errors import UnloggedChange, UnsupportedChange
-from replicator.lake.catalog import LakeTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.model.position import PackedPosition
 from replicator.model.recorded_rules import RULES_KEY, rules_from_json
 from replicator.model.table import TableId
-from replicator.schema.binlog_order import VersionStart
-from replicator.schema.changes import FOLLOWED_KEY, SchemaState
-from replicator.schema.evolution import LakeSide, follows_rows, heals_rows
-from replicator.schema.history import BEGINNING, GENERATION_SHIFT, SchemaHistory, SchemaVersion
-from replicator.schema.own_columns import is_temporary
-from replicator.schema.row_conditions import PartitionCondition, RowCondition
-from replicator.schema.steps import STEPS_KEY, SchemaSteps
+from replicator.schema.evolution.changes import FOLLOWED_KEY, SchemaState
+from replicator.schema.evolution.own_columns import is_temporary
+from replicator.schema.evolution.plan import LakeSide, follows_rows, heals_rows
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
+from replicator.schema.history.order import VersionStart
+from replicator.schema.history.partitions import PartitionCondition, RowCondition
+from replicator.schema.history.versions import BEGINNING, GENERATION_SHIFT, SchemaHistory, SchemaVersion
 
 
 def rows_to_delete(

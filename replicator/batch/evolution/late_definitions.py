@@ -14,12 +14,12 @@ import pyarrow as pa
 from replicator.batch.context import TAIL, MirrorContext
 from replicator.batch.task import TableTask
 from replicator.batch.values import TableBatch
-from replicator.decode.image_fields import ImageFields
+from replicator.decode.event_format import ImageFields
 from replicator.errors import LateDefinition
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import adjusted
 from replicator.model.table import TableId
-from replicator.schema.history import SchemaHistory
+from replicator.schema.history.versions import SchemaHistory
 
 _SHOWN: Final = 5
 """Number of columns in a message."""

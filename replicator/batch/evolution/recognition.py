@@ -5,16 +5,14 @@ from dataclasses import dataclass
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.values import BatchSchema
-from replicator.lake.catalog import LakeTable
-from replicator.lake.foreign_columns import refuse_changed_columns
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.ledger import LakeRole
-from replicator.lake.ownership import refuse_foreign
-from replicator.lake.rollback import refuse_rollback
-from replicator.lake.write_strategies import STRATEGY_PROPERTIES
+from replicator.lake.others import refuse_changed_columns, refuse_foreign, refuse_rollback
+from replicator.lake.strategies.write import STRATEGY_PROPERTIES
 from replicator.model.table import TableId
 from replicator.model.types import LakeType
-from replicator.schema.history import SchemaHistory
-from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
+from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
+from replicator.schema.history.versions import SchemaHistory
 
 
 @dataclass(frozen=True, slots=True)

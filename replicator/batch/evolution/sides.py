@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Final
 
 from replicator.batch.values import BatchSchema
-from replicator.lake.catalog import LakeTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import now_ms
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType
-from replicator.schema.changes import (
+from replicator.schema.evolution.changes import (
     ChangeNote,
     ChangeType,
     DeleteRows,
@@ -18,10 +18,10 @@ from replicator.schema.changes import (
     RequireValues,
     SchemaState,
 )
-from replicator.schema.evolution import LakeSide, Plan, SourceSide
-from replicator.schema.history import SchemaVersion
-from replicator.schema.own_columns import is_temporary
-from replicator.schema.row_conditions import RowCondition
+from replicator.schema.evolution.own_columns import is_temporary
+from replicator.schema.evolution.plan import LakeSide, Plan, SourceSide
+from replicator.schema.history.partitions import RowCondition
+from replicator.schema.history.versions import SchemaVersion
 
 _NOTHING: Final[Mapping[int, RowCondition]] = {}
 

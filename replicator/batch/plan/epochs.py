@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.task import TableTask, read_records
-from replicator.decode.version_ranges import is_row_of
+from replicator.decode.schemas.versions import is_row_of
 from replicator.errors import SnapshotLacksTable, SourceChanged
 from replicator.lake.ledger import LakeRole
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.table import TableId
-from replicator.schema.binlog_order import binlog_key
-from replicator.schema.history import BEGINNING, SchemaHistory
+from replicator.schema.history.order import binlog_key
+from replicator.schema.history.versions import BEGINNING, SchemaHistory
 
 
 def refuse_next_epoch(context: MirrorContext, task: TableTask) -> None:

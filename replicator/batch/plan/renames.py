@@ -3,7 +3,7 @@
 from replicator import failpoints
 from replicator.batch.context import MirrorContext
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.schema.history import BEGINNING
+from replicator.schema.history.versions import BEGINNING
 
 
 def renamed_to(context: MirrorContext, table: TableId, target_schema_at: int | None = None) -> TableId | None:

@@ -12,11 +12,11 @@ from replicator.batch.context import MirrorContext
 from replicator.batch.plan.epochs import first_rows, next_epoch, refuse_next_epoch
 from replicator.batch.task import TableTask, read_records
 from replicator.decode.event_frame import event_position_key
-from replicator.decode.version_ranges import is_past
+from replicator.decode.schemas.versions import is_past
 from replicator.errors import UnsupportedChange
 from replicator.lake.ledger import Progress
 from replicator.model.table import TableId
-from replicator.schema.history import BEGINNING, SchemaHistory
+from replicator.schema.history.versions import BEGINNING, SchemaHistory
 
 _NO_END: Final = 1 << 62
 """An offset after all others."""

@@ -21,12 +21,12 @@ from replicator.batch.state.tagging import PendingTag
 from replicator.batch.task import TableAwaits, TableTask, read_records
 from replicator.decode.event_frame import event_position_key
 from replicator.errors import CommitConflict
-from replicator.lake.catalog import LakeTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.tags import create_tag, has_tag
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import TableId
-from replicator.schema.binlog_order import binlog_key
+from replicator.schema.history.order import binlog_key
 
 
 class TagAwaited(TableAwaits):

@@ -5,12 +5,12 @@ from dataclasses import replace
 from replicator import failpoints
 from replicator.batch.events.changelog_rows import changelog_rows, driver_changelog_rows
 from replicator.batch.values import TableBatch, TableKind
-from replicator.lake.catalog import LakeTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.data_files import cast_to_table, stage_data
-from replicator.lake.driver_files import writable_rows, write_data
+from replicator.lake.files.data_files import cast_to_table, stage_data
+from replicator.lake.files.driver_files import writable_rows, write_data
+from replicator.lake.files.small_files import SmallChanges
 from replicator.lake.ledger import LakeRole
-from replicator.lake.small_files import SmallChanges
 from replicator.model.changelog import change_column
 
 

@@ -23,8 +23,8 @@ from replicator.batch.task import TableTask, read_records
 from replicator.batch.values import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
-from replicator.decode.schema_histories import FollowedVersion
-from replicator.decode.schema_resolution import ResolvedSchema
+from replicator.decode.schemas.histories import FollowedVersion
+from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
@@ -32,7 +32,7 @@ from replicator.model.commit_marker import OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING
-from replicator.schema.history import BEGINNING, SchemaHistory, SchemaVersion
+from replicator.schema.history.versions import BEGINNING, SchemaHistory, SchemaVersion
 
 _FIRST_EVENTS: Final = 50
 """Number of events, in all, that are examined before the others are decoded."""

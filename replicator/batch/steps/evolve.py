@@ -15,11 +15,7 @@ from replicator.batch.evolution.sides import fits, lake_side, next_state, source
 from replicator.batch.values import BatchSchema, TableBatch, TableKind
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, UnsupportedChange
-from replicator.lake.catalog import LakeTable
-from replicator.lake.ledger import LakeRole
-from replicator.lake.schema_evolution import evolve, evolve_and_replace
-from replicator.lake.schema_update import add_change_fields
-from replicator.lake.table_metadata import (
+from replicator.lake.catalog.metadata import (
     DEFAULT_FORMAT,
     ENGINE_PROPERTIES,
     FORMAT_KEY,
@@ -28,7 +24,11 @@ from replicator.lake.table_metadata import (
     table_location,
     table_schema,
 )
-from replicator.lake.write_strategies import STRATEGY_PROPERTIES
+from replicator.lake.catalog.schema_update import add_change_fields
+from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.ledger import LakeRole
+from replicator.lake.schema_evolution import evolve, evolve_and_replace
+from replicator.lake.strategies.write import STRATEGY_PROPERTIES
 from replicator.model.changelog import change_column
 from replicator.model.common import now_ms
 from replicator.model.recorded_rules import (
@@ -42,7 +42,7 @@ from replicator.model.recorded_rules import (
 from replicator.model.snapshot import Truncate
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId, TableSchema
 from replicator.model.types import LakeType
-from replicator.schema.changes import (
+from replicator.schema.evolution.changes import (
     PENDING_CLEAR_KEY,
     SCHEMA_KEY,
     ChangeNote,
@@ -50,7 +50,8 @@ from replicator.schema.changes import (
     RenameColumn,
     SchemaState,
 )
-from replicator.schema.evolution import (
+from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
+from replicator.schema.evolution.plan import (
     LakeSide,
     Plan,
     SourceSide,
@@ -59,9 +60,8 @@ from replicator.schema.evolution import (
     keeps_rows,
     plan,
 )
-from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
-from replicator.schema.row_conditions import RowCondition
-from replicator.schema.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps, new_steps, steps_before
+from replicator.schema.history.partitions import RowCondition
 
 _NO_PARTITION: Final = -1
 

@@ -23,14 +23,17 @@ from replicator.batch.values import TableBatch
 from replicator.config import Strategy
 from replicator.errors import UnknownSurvivors
 from replicator.jvm.spark import local_frame
-from replicator.lake.catalog import LakeTable
-from replicator.lake.changelog_reader import has_repeated_offsets, recorded_changes, surviving_table_rows
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.data_files import cast_to_table
-from replicator.lake.equality import equality_obstacle
+from replicator.lake.files.data_files import cast_to_table
 from replicator.lake.ledger import LakeRole
-from replicator.lake.table_writer import WriteTarget
-from replicator.lake.write_strategies import (
+from replicator.lake.strategies.changelog_reader import (
+    has_repeated_offsets,
+    recorded_changes,
+    surviving_table_rows,
+)
+from replicator.lake.strategies.equality import equality_obstacle
+from replicator.lake.strategies.write import (
     LocatedChange,
     Merge,
     MirrorChange,
@@ -40,9 +43,10 @@ from replicator.lake.write_strategies import (
     stage_equality,
     stage_located,
 )
+from replicator.lake.table_writer import WriteTarget
 from replicator.model.changelog import change_column
 from replicator.model.snapshot import newest
-from replicator.schema.changes import KEPT_KEY
+from replicator.schema.evolution.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.batch")

@@ -9,8 +9,8 @@ from replicator.batch.events.net_changes import after_truncates, since_snapshot
 from replicator.batch.plan.epochs import source_changed
 from replicator.batch.values import TableBatch
 from replicator.errors import SourceChanged, UnknownPast
-from replicator.lake.catalog import LakeTable
-from replicator.lake.foreign_columns import refuse_loss
+from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.others import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.snapshot import SnapshotRead, Truncate

@@ -13,8 +13,8 @@ from typing import Final
 
 from replicator.errors import BinlogError, ConfigError
 from replicator.model.table import TableId
-from replicator.schema.mysql_ddl import parse, table_effects
-from replicator.schema.sql_tokens import split_statements, tokenize
+from replicator.schema.ddl.tables import parse, table_effects
+from replicator.schema.ddl.tokens import split_statements, tokenize
 from replicator.sources.binlog.row_metadata import Collation, create_table
 from replicator.sources.binlog.scan import Scan
 from replicator.sources.binlog.table_map import TableMap

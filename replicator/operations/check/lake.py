@@ -10,8 +10,8 @@ from typing import Final
 
 from replicator.config import Config, LakeConfig
 from replicator.errors import ReplicatorError
-from replicator.lake.purge_records import recorded_purges
-from replicator.lake.reader import catalog_properties, namespace_properties, open_catalog
+from replicator.lake.properties import recorded_purges
+from replicator.lake.reading.reader import catalog_properties, namespace_properties, open_catalog
 from replicator.maintenance.plan import MOST_MANIFESTS, Step
 from replicator.maintenance.table_reader import (
     TableCondition,

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from replicator.config import Config
 from replicator.errors import SchemaError
-from replicator.lake.reader import newest_marker, open_catalog, tables_in
+from replicator.lake.reading.reader import newest_marker, open_catalog, tables_in
 from replicator.model.changelog import change_column
 from replicator.model.common import counted
 from replicator.operations.demo.source import RecordedSource, RecordedTable

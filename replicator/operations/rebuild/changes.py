@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from replicator.batch.steps.reset import TableReset
 from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key, row_key, transaction
-from replicator.lake.catalog import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.model.changelog import FIRST_FIELDS, NOT_APPLIED
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import quoted

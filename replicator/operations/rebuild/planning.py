@@ -9,9 +9,8 @@ from pyspark.sql import functions as F
 
 from replicator.config import Config
 from replicator.errors import SchemaError, UnsupportedChange, UsageError
-from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.foreign_columns import refuse_changed_columns, refuse_loss
-from replicator.lake.ownership import refuse_foreign
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.others import refuse_changed_columns, refuse_foreign, refuse_loss
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches
 from replicator.model.moments import Bound
@@ -22,9 +21,9 @@ from replicator.operations.rebuild.markers import head_marker, marker_as_of, pen
 from replicator.operations.rebuild.row_plan import ColumnPlan, RowPlan, has_changed_since, plan_rows
 from replicator.operations.rebuild.rows import rebuilt_rows
 from replicator.recovery.publish import RECONCILED, SNAPSHOT_READ
-from replicator.schema.changes import SchemaState
-from replicator.schema.history import BEGINNING
-from replicator.schema.steps import STEPS_KEY, SchemaSteps, steps_before
+from replicator.schema.evolution.changes import SchemaState
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps, steps_before
+from replicator.schema.history.versions import BEGINNING
 
 _ELSEWHERE: Final = "rebuild it in another namespace: --to NAMESPACE"
 _CONTINUE: Final = "let the mirror follow the schema change first: replicator run --until-caught-up"

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, MissingRows, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
-from replicator.lake.catalog import Lake
+from replicator.lake.catalog.tables import Lake
 from replicator.model.moments import AsOf
 from replicator.operations.rebuild.changes import read_changes
 from replicator.operations.rebuild.moment import find_bound

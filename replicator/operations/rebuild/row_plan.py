@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from replicator.errors import UnsupportedChange
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.schema.history import BEGINNING, GENERATION_SHIFT
-from replicator.schema.steps import SchemaStep, SchemaSteps
+from replicator.schema.evolution.steps import SchemaStep, SchemaSteps
+from replicator.schema.history.versions import BEGINNING, GENERATION_SHIFT
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from replicator import failpoints
 from replicator.config import Config
 from replicator.errors import UsageError
-from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.commit import Staged, publish
-from replicator.lake.data_files import cast_to_table, stage_data
-from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance, complete, provenance_of
-from replicator.lake.table_metadata import (
+from replicator.lake.catalog.metadata import (
     ENGINE_PROPERTIES,
     FORMAT_KEY,
     partition_spec,
     table_location,
     table_schema,
 )
-from replicator.lake.write_strategies import STRATEGY_PROPERTIES
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.commit import Staged, publish
+from replicator.lake.files.data_files import cast_to_table, stage_data
+from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance, complete, provenance_of
+from replicator.lake.strategies.write import STRATEGY_PROPERTIES
 from replicator.model.changelog import RESTATED_KEY
 from replicator.model.common import now_ms
 from replicator.model.moments import AsOf, Bound
@@ -24,7 +24,7 @@ from replicator.model.recorded_rules import RULES_KEY
 from replicator.model.table import SOURCE_KEY, Column, TableSchema
 from replicator.operations.rebuild.planning import PlannedRebuild, SourceTables
 from replicator.operations.rebuild.report import RebuildReport
-from replicator.schema.changes import FOLLOWED_KEY, SCHEMA_KEY, SchemaState
+from replicator.schema.evolution.changes import FOLLOWED_KEY, SCHEMA_KEY, SchemaState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,20 @@ from datetime import UTC, datetime
 from pyiceberg.table import Table
 
 from replicator.config import Config
-from replicator.lake.row_counts import row_count, total
+from replicator.lake.rows.counts import row_count, total
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import counted, now_ms
 from replicator.model.recorded import names_in
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.operations.status.lake_state import LakeState, Trouble
 from replicator.operations.status.mirror_status import TableState, TableStatus
-from replicator.schema.changes import KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaState, kept_from_json
+from replicator.schema.evolution.changes import (
+    KEPT_KEY,
+    SCHEMA_KEY,
+    UNFILLED_KEY,
+    SchemaState,
+    kept_from_json,
+)
 from replicator.sources.oldest_unread import OldestUnread, Partition
 from replicator.sources.source_view import SourceView
 

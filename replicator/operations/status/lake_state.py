@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pyiceberg.table import Table
 
 from replicator.config import Config
-from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
-from replicator.lake.reader import namespace_properties, newest_marker, open_catalog
-from replicator.lake.tag_reader import TagStatus, tag_status
-from replicator.lake.tag_records import tags_in
+from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY, tags_in
+from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
+from replicator.lake.reading.tags import TagStatus, tag_status
 from replicator.maintenance.table_reader import (
     QUARANTINE,
     TableCondition,

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from replicator.lake.tag_reader import TagStatus
+from replicator.lake.reading.tags import TagStatus
 from replicator.model.compared import Comparison
 from replicator.model.reread import Request
 from replicator.model.verified import CheckHistory, VerifiedTable
-from replicator.schema.changes import ChangeNote, KeepRows
+from replicator.schema.evolution.changes import ChangeNote, KeepRows
 
 TableState = Literal["current", "may differ", "behind", "paused", "gone", "excluded", "unknown", "unreadable"]
 MirrorState = Literal["starting", "running", "ended", "killed", "unknown"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from replicator.config import ArchiveLog, Config
 from replicator.errors import UsageError
-from replicator.lake.reader import newest_marker, unreadable_reason
+from replicator.lake.reading.reader import newest_marker, unreadable_reason
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches
 from replicator.model.compared import ComparedDefinitions, Comparison

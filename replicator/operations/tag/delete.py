@@ -8,8 +8,8 @@ from typing import Final
 
 from replicator.config import Config
 from replicator.errors import CommitConflict, UsageError
-from replicator.lake.reader import open_catalog
-from replicator.lake.tag_reader import read_tag_records
+from replicator.lake.reading.reader import open_catalog
+from replicator.lake.reading.tags import read_tag_records
 from replicator.model.tags import TagRecord, TagState
 from replicator.runner.lock import only_one
 
@@ -58,8 +58,8 @@ def _is_forgotten(config: Config, name: str, seconds: float, on_progress: ShowPr
 def _remove(config: Config, record: TagRecord, on_progress: ShowProgress) -> None:
     # Importing Spark takes a second, which a command that only waits for the mirror does not need.
     from replicator.jvm.spark import running_session  # noqa: PLC0415
-    from replicator.lake.catalog import Lake  # noqa: PLC0415
-    from replicator.lake.tag_store import TagStore  # noqa: PLC0415
+    from replicator.lake.catalog.tables import Lake  # noqa: PLC0415
+    from replicator.lake.tags import TagStore  # noqa: PLC0415
 
     on_progress("starting Spark", 0, 1)
     with running_session(config) as spark:

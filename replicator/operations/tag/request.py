@@ -11,8 +11,8 @@ from pyiceberg.table import Table
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY
-from replicator.lake.reader import namespace_properties, open_catalog, tables_in
-from replicator.lake.tag_reader import TagStatus, read_tag_records, tag_status
+from replicator.lake.reading.reader import namespace_properties, open_catalog, tables_in
+from replicator.lake.reading.tags import TagStatus, read_tag_records, tag_status
 from replicator.model.common import counted, now_ms
 from replicator.model.tags import TagRecord, TagState, name_problem
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from replicator.config import Config, SourceConfig
 from replicator.errors import SourceUnavailable
-from replicator.lake.catalog import Lake, LakeTable
-from replicator.lake.driver_files import writable_rows, write_data
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 from replicator.sources.mysql.session import SESSION

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from replicator.config import Config
 from replicator.jvm.spark import compile_plans, own_session
-from replicator.lake.catalog import LakeTable
-from replicator.lake.data_files import cast_to_table, stage_data
+from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.model.table import Column
 from replicator.recovery.reader import driver_rows
 from replicator.recovery.reader.driver_rows import DriverRows

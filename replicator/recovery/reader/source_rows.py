@@ -8,8 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from replicator.config import SourceConfig
-from replicator.decode.masking import transformed
-from replicator.decode.values import spark_type
+from replicator.decode.values import spark_type, transformed
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
 from replicator.model.table import Column, TableSchema

@@ -12,7 +12,7 @@ from replicator.batch.steps.evolve import TableKeeper
 from replicator.batch.values import BatchSchema
 from replicator.config import Config, SchemaChangesConfig
 from replicator.errors import LakeUnavailable
-from replicator.lake.catalog import LakeTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.ledger import LakeRole, Ledger
 from replicator.model.commit_marker import CommitMarker

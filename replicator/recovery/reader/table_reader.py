@@ -38,7 +38,7 @@ from replicator.recovery.reader.part_reader import Part, PartReader
 from replicator.recovery.reader.prepared_rows import PreparedRows
 from replicator.recovery.reader.source_rows import matched_columns
 from replicator.recovery.reader.staging import Staging
-from replicator.schema.binlog_order import binlog_key
+from replicator.schema.history.order import binlog_key
 from replicator.sources.connector_settings import connect_client
 from replicator.sources.kafka_connect import KafkaConnect
 from replicator.sources.mysql.commits import FILE_START, rotate_binlog

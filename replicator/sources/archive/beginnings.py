@@ -16,9 +16,9 @@ import fastavro
 
 from replicator.errors import DecodeError
 from replicator.model.table import TableId, topic_name
-from replicator.schema.binlog_order import binlog_key
-from replicator.schema.history import TableDefinition
-from replicator.schema.table_changes import definitions_of, table_definitions
+from replicator.schema.history.declared import definitions_of, table_definitions
+from replicator.schema.history.order import binlog_key
+from replicator.schema.history.versions import TableDefinition
 from replicator.sources.archive.positions import EventPosition, PositionReader
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.schema_registry import HEADER_BYTES, writer_id

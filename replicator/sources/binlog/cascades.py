@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from replicator.model.table import TableId
-from replicator.schema.dml import ChangedTables
+from replicator.schema.ddl.rows import ChangedTables
 
 
 @dataclass(frozen=True, slots=True)

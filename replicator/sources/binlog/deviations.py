@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from replicator.model.position import binlog_number
 from replicator.model.table import TableId
-from replicator.schema.dml import ChangedTables, changed_tables
+from replicator.schema.ddl.rows import ChangedTables, changed_tables
 from replicator.sources.binlog.cascades import Cascade, changed_children
 
 _GTID: Final = re.compile(r"'([0-9a-f-]{36}(?::[a-z_]\w*)?:\d+)'", re.IGNORECASE)

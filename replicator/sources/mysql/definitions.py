@@ -16,9 +16,9 @@ from sqlalchemy import Connection, bindparam, text
 from replicator.config import SourceConfig
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT, Encoding
-from replicator.schema import mysql_types
-from replicator.schema.definition_comparison import SourceColumn, SourceDefinition
-from replicator.schema.native_types import NativeType
+from replicator.schema.history.comparison import SourceColumn, SourceDefinition
+from replicator.schema.types import mysql
+from replicator.schema.types.native import NativeType
 from replicator.sources.mysql.connection import connect
 
 _SHOWN: Final = (
@@ -121,7 +121,7 @@ def _native(row: Mapping[str, Any]) -> NativeType:
     whole, kind, charset = str(row["whole"]), str(row["kind"]).upper(), row["charset"]
     if kind in ("ENUM", "SET"):
         # MySQL escapes them as in a statement.
-        labels = (mysql_types.label_meant(label.replace("''", "'")) for label in _LABEL.findall(whole))
+        labels = (mysql.label_meant(label.replace("''", "'")) for label in _LABEL.findall(whole))
         return NativeType(kind, labels=tuple(labels))
     digits = _length(row) if kind not in ("BINARY", "VARBINARY") else int(row["octets"] or 0)
     unsigned = " unsigned" in whole or " zerofill" in whole
@@ -138,16 +138,16 @@ def _native(row: Mapping[str, Any]) -> NativeType:
 def column_of(row: Mapping[str, Any]) -> Column:
     """Build a column from its row of information_schema.columns, with the names of the query above."""
     whole = str(row["whole"])
-    kind = mysql_types.declared(_type_name(row), _length(row), _scale(row), row["charset"])
-    lake_type, encoding = mysql_types.stored(kind)
+    kind = mysql.declared(_type_name(row), _length(row), _scale(row), row["charset"])
+    lake_type, encoding = mysql.stored(kind)
     if whole.startswith("tinyint(1)"):
         # It may have been BOOLEAN in the statement that the connector read.
         lake_type, encoding = INT, Encoding.FLAG
     labels = [label.replace("''", "'") for label in _LABEL.findall(whole)]
-    respelt = mysql_types.respelt_labels(labels) if kind.name in ("ENUM", "SET") else ()
+    respelt = mysql.respelt_labels(labels) if kind.name in ("ENUM", "SET") else ()
     nullable = row["nullable"] == "YES"
     return Column(
-        str(row["name"]), lake_type, encoding, nullable, respelt=respelt, size=mysql_types.kept_size(kind)
+        str(row["name"]), lake_type, encoding, nullable, respelt=respelt, size=mysql.kept_size(kind)
     )
 
 

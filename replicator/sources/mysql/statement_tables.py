@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from replicator.model.table import TableId
-from replicator.schema.dml import ChangedTables
+from replicator.schema.ddl.rows import ChangedTables
 from replicator.sources.binlog.cascades import changed_children
 from replicator.sources.mysql.cascades import read_cascades
 

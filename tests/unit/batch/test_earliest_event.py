@@ -9,7 +9,7 @@ from replicator.model.batch_stats import EarliestEvent
 from replicator.model.gtid import BLOCK
 from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.snapshot import RESET_MS
-from replicator.schema.binlog_order import CLOCK_MS, VersionStart
+from replicator.schema.history.order import CLOCK_MS, VersionStart
 from tests.support.decoded_events import DecodedEvent, changes, run
 
 _TIMES: Final = st.sampled_from(

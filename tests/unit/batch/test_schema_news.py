@@ -11,8 +11,8 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
-from replicator.schema.changes import SchemaState
-from replicator.schema.history import SchemaHistory, SchemaVersion
+from replicator.schema.evolution.changes import SchemaState
+from replicator.schema.history.versions import SchemaHistory, SchemaVersion
 
 ORDERS = TableId("shop", "orders")
 MARKER = CommitMarker("shop", 1, 1)

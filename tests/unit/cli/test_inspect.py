@@ -13,7 +13,7 @@ import pytest
 
 from replicator.cli.render_status import StatusParts, print_status, watch_status
 from replicator.operations.status.mirror_status import ConnectorStatus, MirrorStatus, TableStatus
-from replicator.schema.changes import KeepRows
+from replicator.schema.evolution.changes import KeepRows
 from replicator.sources.archive import ArchiveWriter, Event
 
 CONFIG = """

@@ -44,7 +44,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> list[QuarantineFilter]:
         asked.append(wanted)
         return wanted.of([WAITING, OLD])
 
-    replace_module(monkeypatch, "replicator.lake.quarantine_reader", read_quarantine=read)
+    replace_module(monkeypatch, "replicator.lake.reading.quarantine", read_quarantine=read)
     return asked
 
 

@@ -16,9 +16,9 @@ from replicator.consumer.feed import FeedOptions
 from replicator.errors import CursorExpired, Unsettled, UsageError
 from replicator.model.changelog import RESTATED_KEY, Restatement
 from replicator.model.commit_marker import MARKER_KEY
-from replicator.schema.changes import PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
-from replicator.schema.row_conditions import RowCondition
-from replicator.schema.steps import STEPS_KEY, SchemaStep, SchemaSteps
+from replicator.schema.evolution.changes import PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaStep, SchemaSteps
+from replicator.schema.history.partitions import RowCondition
 from tests.support.small_changelog import TOPIC, Event, SmallChangelog, events_in, small_changelog
 
 

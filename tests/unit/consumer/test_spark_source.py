@@ -14,9 +14,9 @@ from replicator.consumer.feed import Feed
 from replicator.consumer.spark import spark_changes
 from replicator.consumer.spark_source import ChangesReader, ChangesSource
 from replicator.errors import UnsupportedChange, UsageError
-from replicator.lake.reader import open_catalog
-from replicator.schema.row_conditions import RowCondition
-from replicator.schema.steps import STEPS_KEY, SchemaStep, SchemaSteps
+from replicator.lake.reading.reader import open_catalog
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaStep, SchemaSteps
+from replicator.schema.history.partitions import RowCondition
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.golden import FOLDER
 from tests.support.packed_lake import unpack

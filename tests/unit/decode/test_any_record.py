@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.decode.avro_format import AvroFormat
-from replicator.decode.avro_schema import key_names, parse_writer_schema
+from replicator.decode.avro.format import AvroFormat
+from replicator.decode.avro.schema import key_names, parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
-from replicator.decode.decimal_encoding import decimal_encoding_of
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.decimals import decimal_encoding_of
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.decode.values import parsed_type, spark_type
 from replicator.errors import DecodeError, MissingSchema, UnsupportedChange
 from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import Encoding, decimal
 from replicator.operations.record import encoding_of
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.history.declared import table_definitions
 from replicator.sources.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event

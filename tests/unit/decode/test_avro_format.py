@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from replicator.decode.avro_format import AvroFormat
+from replicator.decode.avro.format import AvroFormat
 from replicator.decode.event_format import CarriedSchema
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.schema_discovery import SchemaDiscovery
-from replicator.decode.schema_histories import SchemaHistories
-from replicator.decode.schema_resolution import resolve
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.schemas.discovery import SchemaDiscovery
+from replicator.decode.schemas.histories import SchemaHistories
+from replicator.decode.schemas.resolution import resolve
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import UnsupportedChange
 from replicator.model.column_rules import ColumnRules, RuleSet
 from replicator.model.events import RawRecord
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
-from replicator.schema.history import SchemaHistory, TableDefinition
-from replicator.schema.history_builder import with_observed
+from replicator.schema.history.builder import with_observed
+from replicator.schema.history.versions import SchemaHistory, TableDefinition
 from replicator.sources.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event, with_value_schema

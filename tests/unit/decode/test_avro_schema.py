@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.decode.avro_schema import key_names, parse_writer_schema, source_names
+from replicator.decode.avro.schema import key_names, parse_writer_schema, source_names
 from replicator.errors import DecodeError, UnsupportedChange
 from replicator.model.events import adjusted
 from replicator.model.table import Column

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.decimal_encoding import combined, decimal_encoding_of, with_encoding
+from replicator.decode.json.decimals import combined, decimal_encoding_of, with_encoding
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING, Encoding, decimal
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.avro_format import AvroFormat
+from replicator.decode.avro.format import AvroFormat
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.json_format import JsonFormat
+from replicator.decode.json.format import JsonFormat
 from replicator.errors import DecodeError
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
-from replicator.schema.history import SchemaHistory
+from replicator.schema.history.versions import SchemaHistory
 from replicator.sources.schema_registry import GivenSchemas
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from replicator.decode.connect_schema import table_schema
-from replicator.schema.mysql_types import reconciled
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.history.declared import table_definitions
+from replicator.schema.types.mysql import reconciled
 from tests.oracle.values import plain_value
 from tests.support.canonical_rows import Kind, canonical_value
 from tests.support.golden import golden_events, golden_files

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.image_fields import image_fields
+from replicator.decode.event_format import image_fields
 from replicator.model.position import SourcePosition
 
 SOURCE = {"file": "mysql-bin.000003", "pos": 120, "server_id": 7, "gtid": "3e11:5", "ts_ms": 1_700}

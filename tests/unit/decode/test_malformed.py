@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.avro_format import AvroFormat
-from replicator.decode.avro_schema import key_names, parse_writer_schema
+from replicator.decode.avro.format import AvroFormat
+from replicator.decode.avro.schema import key_names, parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
-from replicator.decode.decimal_encoding import decimal_encoding_of
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.decimals import decimal_encoding_of
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DecodeError
 from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableId
 from replicator.model.types import decimal
 from replicator.operations.record import encoding_of
-from replicator.schema.mysql_ddl import computed_columns, parse
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.ddl.tables import computed_columns, parse
+from replicator.schema.history.declared import table_definitions
 from replicator.sources.schema_registry import GivenSchemas
 from tests.support.golden import AVRO_VALUE
 from tests.support.malformed_events import (

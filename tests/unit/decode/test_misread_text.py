@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from replicator.decode import misread_text
+from replicator.decode import values
 from replicator.model.types import LOSSY_TEXTS, MISREAD_TEXTS, UNKNOWN_CHARACTER, Encoding
 
-FOUND = json.loads(Path(misread_text.__file__).with_name("misread_texts.json").read_text())
+FOUND = json.loads(Path(values.__file__).with_name("misread_texts.json").read_text())
 
 
 def test_each_encoding_has_characters_and_those_that_lose_some_are_named() -> None:

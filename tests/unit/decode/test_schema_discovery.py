@@ -2,17 +2,17 @@
 
 import pytest
 
-from replicator.decode.avro_format import AvroFormat
+from replicator.decode.avro.format import AvroFormat
 from replicator.decode.event_format import CarriedSchema
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_discovery import SchemaDiscovery
-from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.discovery import SchemaDiscovery
+from replicator.decode.schemas.histories import SchemaHistories
 from replicator.errors import MissingSchema
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING, Encoding, decimal
-from replicator.schema.history import TableDefinition
+from replicator.schema.history.versions import TableDefinition
 from replicator.sources.schema_registry import GivenSchemas
 
 TABLE = TableId("shop", "orders")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.schema_histories import FollowedVersion, SchemaHistories
+from replicator.decode.schemas.histories import FollowedVersion, SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
-from replicator.schema.history import TableDefinition
-from replicator.schema.partition_layout import Partition, PartitionChange, PartitionLayout
+from replicator.schema.history.partitions import Partition, PartitionChange, PartitionLayout
+from replicator.schema.history.versions import TableDefinition
 
 TABLE = TableId("shop", "a b")
 ID = Column("id", LONG, nullable=False)

@@ -3,13 +3,13 @@
 import pytest
 
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.schema_resolution import ResolvedSchema, resolve
+from replicator.decode.schemas.resolution import ResolvedSchema, resolve
 from replicator.errors import UnfitColumns
 from replicator.model.column_rules import Blank, ColumnRules, FixedText, RuleSet
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LONG, STRING
-from replicator.schema.history import SchemaHistory, SchemaVersion
+from replicator.schema.history.versions import SchemaHistory, SchemaVersion
 
 ID = Column("id", LONG)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_resolution import resolve
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.resolution import resolve
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import MissingSchema
 from replicator.model.events import RawRecord
 from replicator.model.table import TableId

@@ -12,7 +12,7 @@ from replicator.operations.status.mirror_status import (
     TableMaintenance,
     TableStatus,
 )
-from replicator.schema.changes import ChangeNote, KeepRows
+from replicator.schema.evolution.changes import ChangeNote, KeepRows
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "status.md"
 

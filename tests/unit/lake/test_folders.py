@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.lake.folders import TableFolders, sharing
+from replicator.lake.reading.folders import TableFolders, sharing
 
 ORDERS = TableFolders("shop.orders", "a", ("s3://lake/shop/orders",))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.lake.key_hashes import KeyHasher
+from replicator.lake.rows.keys import KeyHasher
 from replicator.model.types import (
     BINARY,
     BOOLEAN,

@@ -16,7 +16,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
-from replicator.schema.changes import SchemaState
+from replicator.schema.evolution.changes import SchemaState
 from tests.support.config import minimal_config
 
 TOPIC = "shop.shop.orders"

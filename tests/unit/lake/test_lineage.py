@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.lake.lineage import LineSnapshot, is_in_line
+from replicator.lake.others import LineSnapshot, is_in_line
 
 
 def line(*ids: int, parent: int | None = None) -> list[LineSnapshot]:

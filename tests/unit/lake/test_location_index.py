@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.errors import LakeUnavailable
-from replicator.lake import location_index
-from replicator.lake.key_hashes import KeyHashes
-from replicator.lake.location_index import DELETED, UNKNOWN, LocationIndex
+from replicator.lake.rows import keys as index_module
+from replicator.lake.rows.keys import DELETED, UNKNOWN, KeyHashes, LocationIndex
 from tests.support.file_limit import files_of_at_most
 
 KEYS = st.integers(0, 40)
@@ -57,7 +56,7 @@ def test_pieces_of_a_merge_are_merged_as_the_whole(puts: list[dict[int, int | No
     for put in puts:
         whole.put(hashes(list(put)), locations(list(put.values())))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(location_index, "_PIECE", 3)
+        patch.setattr(index_module, "_PIECE", 3)
         for put in puts:
             pieces.put(hashes(list(put)), locations(list(put.values())))
     keys = hashes(list(range(41)))

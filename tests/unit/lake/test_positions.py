@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from replicator.lake.data_files import FilePositions, by_file, joined
-from replicator.lake.partitions import DataFileRef
+from replicator.lake.files.data_files import FilePositions, by_file, joined
+from replicator.lake.files.partitions import DataFileRef
 
 
 def positions(path: str, *at: int) -> FilePositions:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from replicator.errors import LakeUnavailable
-from replicator.lake.catalog import LakeTable
-from replicator.lake.location_index import ENTRY_BYTES
-from replicator.lake.partitions import DataFileRef
-from replicator.lake.row_locations import FileKeys, ReadCost, RowChanges, RowLocationCache, RowLocations
+from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.files.partitions import DataFileRef
+from replicator.lake.rows.keys import ENTRY_BYTES
+from replicator.lake.rows.locations import FileKeys, ReadCost, RowChanges, RowLocationCache, RowLocations
 from replicator.model.types import LONG, STRING
 from tests.support.file_limit import files_of_at_most
 

@@ -7,11 +7,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from replicator.lake.catalog import LakeTable
-from replicator.lake.data_files import FilePositions, WrittenDeletes, joined
-from replicator.lake.driver_files import WrittenData
-from replicator.lake.partitions import DataFileRef, Partition
-from replicator.lake.small_files import (
+from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.files.data_files import FilePositions, WrittenDeletes, joined
+from replicator.lake.files.driver_files import WrittenData
+from replicator.lake.files.partitions import DataFileRef, Partition
+from replicator.lake.files.small_files import (
     MOST_CONTENT,
     MOST_FILES,
     OWN_FILE,

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 from replicator.errors import LakeUnavailable
-from replicator.lake import source_names
-from replicator.lake.source_names import mirrored_tables
+from replicator.lake.reading import source_names
+from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.table import TableId
 from tests.support.config import minimal_config
 

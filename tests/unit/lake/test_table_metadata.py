@@ -9,7 +9,7 @@ import pytest
 
 from replicator.errors import UnfitColumns
 from replicator.lake import sql
-from replicator.lake.table_metadata import changelog_schema, folder_name, partition_spec, table_schema
+from replicator.lake.catalog.metadata import changelog_schema, folder_name, partition_spec, table_schema
 from replicator.model.changelog import change_column
 from replicator.model.common import quoted
 from replicator.model.partitioning import parse_partition

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import replicator
 from replicator.consumer.cursor import Cursor, Point
 from replicator.errors import UsageError
-from replicator.lake.properties import PURGING_KEY
-from replicator.lake.purge_records import purge_record, recorded_purges
+from replicator.lake.properties import PURGING_KEY, purge_record, recorded_purges
 from replicator.lake.rebuilt_tables import Provenance
 from replicator.maintenance.history import StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import Step
@@ -40,7 +39,7 @@ from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.model.verified import CheckHistory, PastCheck, VerifiedTable
 from replicator.recovery.connector_repair import _Begun
-from replicator.schema.changes import (
+from replicator.schema.evolution.changes import (
     ChangeNote,
     KeepRows,
     SchemaState,
@@ -49,9 +48,9 @@ from replicator.schema.changes import (
     kept_from_json,
     kept_to_json,
 )
-from replicator.schema.own_columns import LakeField, OwnColumns
-from replicator.schema.row_conditions import RowCondition
-from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps
+from replicator.schema.evolution.own_columns import LakeField, OwnColumns
+from replicator.schema.evolution.steps import Added, Converted, SchemaStep, SchemaSteps
+from replicator.schema.history.partitions import RowCondition
 
 TABLE = TableId("shop", "a.b")
 AT = SourcePosition("mysql-bin.000007", 4, 1, 2, "3e11fa47-71ca-11e1-9e33-c80aa9429562:23")

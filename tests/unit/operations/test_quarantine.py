@@ -7,9 +7,9 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from replicator.decode.avro_format import AvroFormat
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.avro.format import AvroFormat
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DataLossError, UsageError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.quarantine import LogCoordinate, QuarantinedEvent, QuarantineFilter, ReplayResult

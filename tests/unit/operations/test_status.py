@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
-from replicator.lake.reader import open_catalog, sqlalchemy_uri, tables_in
+from replicator.lake.reading.reader import open_catalog, sqlalchemy_uri, tables_in
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.common import now_ms

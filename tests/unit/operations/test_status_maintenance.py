@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.maintenance.history import MAINTAINED_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
 from replicator.maintenance.table_reader import mirror_tables, read_conditions, read_namespaces

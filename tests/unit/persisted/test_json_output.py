@@ -24,7 +24,7 @@ from replicator.operations.stack.state import (
     save_state,
 )
 from replicator.operations.status.mirror_status import MirrorStatus, TableMaintenance, TableStatus
-from replicator.schema.changes import ChangeNote
+from replicator.schema.evolution.changes import ChangeNote
 
 NOTE = ChangeNote("mysql-bin.000007:1234", 1, 2, ("add column a int",))
 TABLE = TableStatus("shop.a", "shop.a", "current", 1, 2, 3, "p", 4, 5.0, 6, 7, 8, 9, 10, 11, (NOTE,))

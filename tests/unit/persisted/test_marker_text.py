@@ -13,7 +13,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.recorded_rules import rules_from_json, rules_to_json
 from replicator.model.seen_transactions import SeenNumbers, SeenTransactions
 from replicator.model.snapshot import SnapshotRead, Truncate
-from replicator.schema.changes import ChangeNote, SchemaState, fills_from_json, fills_to_json
+from replicator.schema.evolution.changes import ChangeNote, SchemaState, fills_from_json, fills_to_json
 
 POSITION = SourcePosition("mysql-bin.000007", 1234, 5, server_id=9, gtid="3e11:17")
 POSITION_TEXT = '{"file":"mysql-bin.000007","gtid":"3e11:17","pos":1234,"row":5,"server_id":9}'

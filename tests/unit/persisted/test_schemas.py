@@ -42,7 +42,7 @@ from replicator.model.reread import (
 )
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
-from replicator.schema.changes import (
+from replicator.schema.evolution.changes import (
     FOLLOWED_KEY,
     KEPT_KEY,
     PENDING_CLEAR_KEY,
@@ -52,8 +52,8 @@ from replicator.schema.changes import (
     KeepRows,
     kept_to_json,
 )
-from replicator.schema.own_columns import COLUMNS_KEY, LakeField, OwnColumns
-from replicator.schema.steps import STEPS_KEY, SchemaSteps
+from replicator.schema.evolution.own_columns import COLUMNS_KEY, LakeField, OwnColumns
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
 from tests.support.lake_schemas import NAMES, PROPERTIES, published, validate, validate_properties
 from tests.unit.persisted.test_marker_text import MARKER, STATE_TEXT
 

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.events import RawRecord

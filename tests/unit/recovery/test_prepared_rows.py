@@ -10,7 +10,7 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.table import TableId
 from replicator.recovery.reader import prepared_rows
 from replicator.recovery.reader.prepared_rows import PreparedRows
-from replicator.schema.dml import ChangedTables
+from replicator.schema.ddl.rows import ChangedTables
 from replicator.sources.mysql.stop_signal import StopSignal
 
 A, B = TableId("shop", "a"), TableId("shop", "b")

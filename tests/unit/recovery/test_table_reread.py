@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import RowsChanged
 from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
@@ -16,7 +16,7 @@ from replicator.model.events import RawRecord
 from replicator.model.reread import Phase, Request, StagingState
 from replicator.model.table import TableId
 from replicator.recovery.table_reread import TableReread
-from replicator.schema.changes import SchemaState
+from replicator.schema.evolution.changes import SchemaState
 from replicator.telemetry import Stopwatch
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.support.config import minimal_config

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from replicator.decode.avro_format import AvroFormat
+from replicator.decode.avro.format import AvroFormat
 from replicator.runner.build import event_format
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from tests.support.config import minimal_config

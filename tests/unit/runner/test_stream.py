@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 from pyspark.errors import PySparkException
 
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import JavaGone, LakeUnavailable, LogUnavailable, NotCaughtUp
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from replicator.lake.tag_store import TagStore
+from replicator.lake.tags import TagStore
 from replicator.model.binlog import BinlogEnd
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import REREAD_KEY, new_request

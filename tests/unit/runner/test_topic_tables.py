@@ -6,8 +6,8 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from replicator.decode.json_format import JsonFormat
-from replicator.decode.schema_tracker import SchemaTracker
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DecodeError, SharedTopic
 from replicator.model.events import RawRecord
 from replicator.model.table import TableId

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.schema_resolution import resolve
+from replicator.decode.schemas.resolution import resolve
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT, LONG, STRING, LakeType
-from replicator.schema.changes import (
+from replicator.schema.ddl.tables import column_moves, parse
+from replicator.schema.evolution.changes import (
     AddColumn,
     ChangeType,
     DropColumn,
@@ -23,10 +24,9 @@ from replicator.schema.changes import (
     RetireColumn,
     WidenType,
 )
-from replicator.schema.evolution import LakeSide, Plan, SourceSide, changelog_plan, plan
-from replicator.schema.history import SchemaHistory, TableDefinition
-from replicator.schema.history_builder import build_history
-from replicator.schema.mysql_ddl import column_moves, parse
+from replicator.schema.evolution.plan import LakeSide, Plan, SourceSide, changelog_plan, plan
+from replicator.schema.history.builder import build_history
+from replicator.schema.history.versions import SchemaHistory, TableDefinition
 from tests.oracle.events import quoted
 
 T = TableId("shop", "t")

@@ -5,8 +5,8 @@ import pytest
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT, LONG, STRING, TIMESTAMP, LakeType
-from replicator.schema.history import SchemaHistory, TableDefinition
-from replicator.schema.history_builder import build_history, with_observed
+from replicator.schema.history.builder import build_history, with_observed
+from replicator.schema.history.versions import SchemaHistory, TableDefinition
 
 TABLE = TableId("shop", "orders")
 

@@ -6,7 +6,7 @@ import pytest
 
 from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
-from replicator.schema.binlog_order import CLOCK_MS, VersionStart, binlog_key
+from replicator.schema.history.order import CLOCK_MS, VersionStart, binlog_key
 
 T0 = 1_700_000_000_000
 

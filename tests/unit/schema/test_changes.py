@@ -6,7 +6,7 @@ import pytest
 
 from replicator.model.table import Column
 from replicator.model.types import LakeType
-from replicator.schema.changes import (
+from replicator.schema.evolution.changes import (
     AddColumn,
     DropColumn,
     Recreate,

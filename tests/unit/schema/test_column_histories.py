@@ -3,9 +3,8 @@
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING
-from replicator.schema.column_histories import column_histories
-from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
-from replicator.schema.history_builder import build_history, with_observed
+from replicator.schema.history.builder import build_history, with_observed
+from replicator.schema.history.versions import ColumnMoves, SchemaHistory, TableDefinition, column_histories
 
 TABLE = TableId("shop", "users")
 

@@ -6,8 +6,7 @@ import pytest
 
 from replicator.model.recorded import checked_sql
 from replicator.model.types import BINARY, BOOLEAN, DATE, DOUBLE, FLOAT, INT, LONG, STRING, VECTOR, decimal
-from replicator.schema.conversions import cast, fits_in_place, keeps_values
-from replicator.schema.native_types import shown
+from replicator.schema.types.native import cast, fits_in_place, keeps_values, shown
 
 KEPT = [
     ("TINYINT", "INT"),

@@ -7,8 +7,8 @@ import pytest
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT
-from replicator.schema.definition_clock import DefinitionClock
-from replicator.schema.history import TableDefinition
+from replicator.schema.history.builder import DefinitionClock
+from replicator.schema.history.versions import TableDefinition
 
 T0 = 1_700_000_000_000
 ORDERS, BILLS = TableId("shop", "orders"), TableId("shop", "bills")

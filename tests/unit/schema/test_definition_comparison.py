@@ -7,9 +7,9 @@ import pytest
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import INT, STRING
-from replicator.schema.definition_comparison import SourceColumn, SourceDefinition, differences
-from replicator.schema.history import SchemaVersion
-from replicator.schema.native_types import NativeType
+from replicator.schema.history.comparison import SourceColumn, SourceDefinition, differences
+from replicator.schema.history.versions import SchemaVersion
+from replicator.schema.types.native import NativeType
 
 SOURCE = SourceDefinition(
     (

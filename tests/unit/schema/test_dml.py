@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.model.table import TableId
-from replicator.schema.dml import changed_tables
+from replicator.schema.ddl.rows import changed_tables
 
 
 def tables(*names: str) -> frozenset[TableId]:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schemas.histories import SchemaHistories
 from replicator.model.table import TableId
-from replicator.schema.mysql_ddl import dropped_database, parse
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.ddl.tables import dropped_database, parse
+from replicator.schema.history.declared import table_definitions
 from tests.oracle.events import ColumnSpec, Place, schema_change_event, statement_event
 
 COLUMNS = (ColumnSpec("id", "int", False),)

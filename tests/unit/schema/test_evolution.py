@@ -7,7 +7,7 @@ import pytest
 from replicator.errors import UnknownValues, UnloggedChange, UnsupportedChange
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE, FLOAT, INT, LONG, STRING, LakeType, decimal
-from replicator.schema.changes import (
+from replicator.schema.evolution.changes import (
     AddColumn,
     ChangeKey,
     ChangeType,
@@ -29,8 +29,8 @@ from replicator.schema.changes import (
     pending_fills,
     renamed_fills,
 )
-from replicator.schema.evolution import LakeSide, Plan, Policies, SourceSide, changelog_plan, plan
-from replicator.schema.row_conditions import RowCondition
+from replicator.schema.evolution.plan import LakeSide, Plan, Policies, SourceSide, changelog_plan, plan
+from replicator.schema.history.partitions import RowCondition
 
 ID = Column("id", LONG, nullable=False)
 

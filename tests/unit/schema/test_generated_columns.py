@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from replicator.schema.history import TableDefinition
-from replicator.schema.history_builder import build_history
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.history.builder import build_history
+from replicator.schema.history.declared import table_definitions
+from replicator.schema.history.versions import TableDefinition
 
 CREATE = "CREATE TABLE t (id INT PRIMARY KEY, d INT, h CHAR(32) AS (MD5(d)) STORED)"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from replicator.schema.dml import changed_tables
-from replicator.schema.table_changes import definitions_of
+from replicator.schema.ddl.rows import changed_tables
+from replicator.schema.history.declared import definitions_of
 from replicator.sources.binlog.deviations import DeviationScanner, ListedEvent
 from replicator.sources.binlog.scan import scan
 from tests.support.binlog_files import previous_gtids, query, write_file

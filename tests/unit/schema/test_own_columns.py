@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from replicator.lake.table_metadata import changelog_schema, table_schema
+from replicator.lake.catalog.metadata import changelog_schema, table_schema
 from replicator.model.changelog import change_column
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import INT, LONG, STRING, VECTOR, decimal
-from replicator.schema.own_columns import ColumnDifferences, OwnColumns, fields_of
+from replicator.schema.evolution.own_columns import ColumnDifferences, OwnColumns, fields_of
 
 SCHEMA = TableSchema(
     (

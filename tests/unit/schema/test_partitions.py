@@ -12,13 +12,17 @@ from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked_sql
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import DATE, LONG, TIMESTAMP
-from replicator.schema.history import ColumnMoves, SchemaHistory, TableDefinition
-from replicator.schema.history_builder import build_history
-from replicator.schema.mysql_ddl import column_moves, parse
-from replicator.schema.partition_ddl import FORGET, partition_change
-from replicator.schema.partition_layout import PartitionChange, PartitionLayout, PartitionRows
-from replicator.schema.row_conditions import partition_condition
-from replicator.schema.table_keys import KeyChange
+from replicator.schema.ddl.partitions import FORGET, partition_change
+from replicator.schema.ddl.tables import column_moves, parse
+from replicator.schema.history.builder import build_history
+from replicator.schema.history.keys import KeyChange
+from replicator.schema.history.partitions import (
+    PartitionChange,
+    PartitionLayout,
+    PartitionRows,
+    partition_condition,
+)
+from replicator.schema.history.versions import ColumnMoves, SchemaHistory, TableDefinition
 
 T = TableId("shop", "t")
 LESS = "PARTITION {} VALUES LESS THAN ({})"

@@ -7,9 +7,8 @@ import pytest
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT, LONG
-from replicator.schema.definition_clock import DefinitionClock
-from replicator.schema.history import SchemaHistory, TableDefinition
-from replicator.schema.history_builder import build_history
+from replicator.schema.history.builder import DefinitionClock, build_history
+from replicator.schema.history.versions import SchemaHistory, TableDefinition
 
 T0 = 1_700_000_000_000
 ID = Column("id", LONG, nullable=False)

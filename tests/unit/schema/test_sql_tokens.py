@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.schema.sql_tokens import Token, split_statements, tokenize
+from replicator.schema.ddl.tokens import Token, split_statements, tokenize
 
 SPACE = " \t\n\v\f\r"
 

@@ -9,11 +9,18 @@ import pytest
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LONG, STRING
-from replicator.schema.changes import ChangeNote, SchemaState
-from replicator.schema.evolution import LakeSide, SourceSide, changelog_plan
-from replicator.schema.history import SchemaHistory, SchemaVersion
-from replicator.schema.row_conditions import RowCondition
-from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps, new_steps, steps_before
+from replicator.schema.evolution.changes import ChangeNote, SchemaState
+from replicator.schema.evolution.plan import LakeSide, SourceSide, changelog_plan
+from replicator.schema.evolution.steps import (
+    Added,
+    Converted,
+    SchemaStep,
+    SchemaSteps,
+    new_steps,
+    steps_before,
+)
+from replicator.schema.history.partitions import RowCondition
+from replicator.schema.history.versions import SchemaHistory, SchemaVersion
 from tests.support.lake_schemas import validate
 
 FULL = SchemaSteps(

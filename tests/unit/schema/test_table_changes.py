@@ -24,10 +24,10 @@ from replicator.model.types import (
     LakeType,
     decimal,
 )
-from replicator.schema.history import TableDefinition
-from replicator.schema.history_builder import build_history
-from replicator.schema.mysql_types import declared, kept_size, reconciled, stored
-from replicator.schema.table_changes import table_definitions, table_id
+from replicator.schema.history.builder import build_history
+from replicator.schema.history.declared import table_definitions, table_id
+from replicator.schema.history.versions import TableDefinition
+from replicator.schema.types.mysql import declared, kept_size, reconciled, stored
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schemas.histories import SchemaHistories
 from replicator.model.table import TableId
-from replicator.schema.history import SchemaVersion
-from replicator.schema.table_changes import table_definitions
-from replicator.schema.table_copies import is_copy_of
+from replicator.schema.ddl.records import is_copy_of
+from replicator.schema.history.declared import table_definitions
+from replicator.schema.history.versions import SchemaVersion
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 
 T = TableId("shop", "t")

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from replicator.decode.schema_histories import SchemaHistories
+from replicator.decode.schemas.histories import SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.history.declared import table_definitions
 from tests.oracle.events import ColumnSpec, Place, schema_change_event, statement_event
 
 T = TableId("shop", "t")

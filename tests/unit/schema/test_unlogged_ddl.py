@@ -3,8 +3,8 @@
 import pytest
 
 from replicator.model.table import TableId
-from replicator.schema.mysql_ddl import parse
-from replicator.schema.unlogged_ddl import unlogged_changes
+from replicator.schema.ddl.rows import unlogged_changes
+from replicator.schema.ddl.tables import parse
 
 T, OTHER = TableId("shop", "t"), TableId("shop", "x")
 

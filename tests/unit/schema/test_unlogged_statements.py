@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.schema.history_builder import build_history
-from replicator.schema.table_changes import table_definitions
+from replicator.schema.history.builder import build_history
+from replicator.schema.history.declared import table_definitions
 from tests.oracle.events import ColumnSpec, Place, schema_change_event, statement_event
 
 EXCHANGE = "ALTER TABLE orders EXCHANGE PARTITION p0 WITH TABLE old"

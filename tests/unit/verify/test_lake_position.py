@@ -9,7 +9,7 @@ from pyiceberg.types import LongType, NestedField
 
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY, TableId
-from replicator.schema.changes import PENDING_FILLS_KEY
+from replicator.schema.evolution.changes import PENDING_FILLS_KEY
 from replicator.verify.lake_position import LakePosition, lake_tables
 from tests.support.config import minimal_config
 

@@ -15,7 +15,7 @@ from replicator.errors import SchemaError, Unsettled
 from replicator.model.binlog import BinlogEnd
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.gtid import GtidSet
-from replicator.schema.own_columns import COLUMNS_KEY, OwnColumns
+from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
 from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
 from replicator.verify.interruption import Interrupted, Interruption
 from replicator.verify.lake_rows import Checksum

@@ -60,8 +60,8 @@ class Checks:
         rests = []
         with (
             patch("replicator.verify.mirror_check.verify", self.verify),
-            patch("replicator.lake.reader.open_catalog", self.open_catalog),
-            patch("replicator.lake.source_names.mirrored_tables", return_value=[A]),
+            patch("replicator.lake.reading.reader.open_catalog", self.open_catalog),
+            patch("replicator.lake.reading.source_names.mirrored_tables", return_value=[A]),
             patch.object(CheckThread, "_causes", return_value={}),
         ):
             while self._results:

@@ -19,9 +19,9 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT
 from replicator.runner.table_states import TableStates
-from replicator.schema.definition_comparison import SourceColumn, SourceDefinition
-from replicator.schema.history import SchemaHistory, SchemaVersion, TableRemoval
-from replicator.schema.native_types import NativeType
+from replicator.schema.history.comparison import SourceColumn, SourceDefinition
+from replicator.schema.history.versions import SchemaHistory, SchemaVersion, TableRemoval
+from replicator.schema.types.native import NativeType
 from replicator.watch import definition_checks
 from replicator.watch.definition_checks import DefinitionChecks, Reading
 

@@ -14,7 +14,7 @@ from replicator import failpoints
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, UsageError
 from replicator.lake.properties import PURGING_KEY
-from replicator.lake.reader import open_catalog
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.check.lake import check_lake
 from replicator.operations.check.result import CheckResult
 from replicator.operations.drop import drop, plan_drop

@@ -7,9 +7,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, UsageError
-from replicator.lake.folders import TableFolders
-from replicator.lake.properties import CREATED_KEY
-from replicator.lake.purge_records import purge_record
+from replicator.lake.properties import CREATED_KEY, purge_record
+from replicator.lake.reading.folders import TableFolders
 from replicator.operations.drop import deletion_problem, plan_drop
 from tests.support.config import minimal_config
 from tests.support.dropped_lake import files, folder_of, run, write

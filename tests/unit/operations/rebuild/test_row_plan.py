@@ -10,9 +10,9 @@ from replicator.operations.rebuild.row_plan import (
     has_changed_since,
     plan_rows,
 )
-from replicator.schema.history import BEGINNING
-from replicator.schema.row_conditions import RowCondition
-from replicator.schema.steps import Added, Converted, SchemaStep, SchemaSteps
+from replicator.schema.evolution.steps import Added, Converted, SchemaStep, SchemaSteps
+from replicator.schema.history.partitions import RowCondition
+from replicator.schema.history.versions import BEGINNING
 
 COLUMNS = ["id", "price", "note", "price__was_int", "old"]
 RETIRED = ["price__was_int", "old"]

@@ -1,0 +1,1 @@
+"""Change events in Avro, in Confluent's wire format."""

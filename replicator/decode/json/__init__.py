@@ -1,0 +1,1 @@
+"""Change events in JSON, with or without their schemas."""

@@ -1,0 +1,194 @@
+"""Detect the encoding of decimals in the JSON events of each table from sample events, and remember it.
+
+Kafka Connect's JSON has two encodings, which no schema identifies: a number (``decimal.format=NUMERIC``) or, by
+default, the bytes of the unscaled value in base64. With ``decimal.handling.mode=string`` Debezium writes the number as
+text. A quoted value may be ambiguous: ``"1234"`` is a number and also base64 of three bytes, and after Spark's parsing
+the quotes are lost. So one encoding is determined for all events of a schema, from unambiguous values.
+
+- Events with schemas: a quoted value is base64, any other a number; text would have another schema.
+- Events without schemas: a value that is not a number is base64, a quoted one that is not base64 is text. If all quoted
+  values are ambiguous, which is improbable for base64 of several values, they are taken as text.
+
+If all values are numbers, those of few digits are read fast, as doubles (`Encoding.NUMBER`); a later text is then an
+unreadable value. Otherwise numbers and their text are read alike (`Encoding.PLAIN`).
+
+If both encodings occur, each value is decoded by its own (`Encoding.EITHER_DECIMAL`), which costs more. While all
+values are null, the encoding remains open (`Encoding.UNSEEN_DECIMAL`). The first value after that causes the whole
+batch to be examined again, and so does a value that cannot be read because the connector's settings were changed.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from replicator.decode.event_frame import WriterSchema
+from replicator.decode.json.events import fingerprint
+from replicator.errors import DecodeError
+from replicator.jvm.json_columns import LONG_TEXTS
+from replicator.model.document import Document
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import DOUBLE_DIGITS, Encoding
+
+NUMBER: Final = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
+_IMAGES: Final = ("before", "after")
+
+
+def undecided(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns whose encoding is not yet known."""
+    return tuple(c for c in columns if c.encoding is Encoding.UNSEEN_DECIMAL)
+
+
+def decimal_encoding_of(
+    values: Iterable[bytes], columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
+) -> Encoding | None:
+    """Return the encoding of `columns` in change events as the log has them; None if no value shows it."""
+    names = [c.written for c in columns]
+    seen = {
+        _kind(found)
+        for value in values
+        for found in _decimals(value, names, with_schema, flattened)
+        if found is not None
+    }
+    number, text = "number" in seen, "text" in seen
+    base64 = bool(seen & {"base64", "text", "both"}) if with_schema else "base64" in seen and not text
+    if base64:
+        return Encoding.EITHER_DECIMAL if number else Encoding.BASE64_DECIMAL
+    if seen == {"number"}:
+        return Encoding.NUMBER
+    return Encoding.PLAIN if seen else None
+
+
+def combined(known: Encoding, found: Encoding) -> Encoding:
+    """Return the encoding of a log in which both occur."""
+    if known is found:
+        return found
+    return Encoding.PLAIN if {known, found} == {Encoding.PLAIN, Encoding.NUMBER} else Encoding.EITHER_DECIMAL
+
+
+def with_encoding(schema: TableSchema, encoding: Encoding) -> TableSchema:
+    """Return `schema` with `encoding` for the columns whose encoding is not yet known.
+
+    Numbers with more digits than a double has are read as plain values.
+    """
+    columns = undecided(schema.columns)
+    if encoding is not Encoding.NUMBER:
+        return schema.with_wire([c.name for c in columns], encoding)
+    short = [c.name for c in columns if c.type.name == "decimal" and c.type.precision <= DOUBLE_DIGITS]
+    others = [c.name for c in columns if c.name not in short]
+    return schema.with_wire(short, encoding).with_wire(others, Encoding.PLAIN)
+
+
+def _decimals(value: bytes, names: Sequence[str], with_schema: bool, flattened: bool) -> list[Any]:
+    try:
+        document = Document.parse(value)
+        event = document.object("payload") if with_schema else document
+    except DecodeError:
+        return []
+    images = [event.fields] if flattened else [event.get(name) for name in _IMAGES]
+    return [image.get(name) for image in images if isinstance(image, Mapping) for name in names]
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, str):
+        return "number"
+    if not re.fullmatch(NUMBER, value):
+        return "base64"
+    return "text" if len(value) % 4 or "." in value or "-" in value else "both"
+
+
+def decisive_events(
+    events: DataFrame, columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
+) -> list[bytes]:
+    """Return up to three events that show the encoding of `columns`.
+
+    `events` has the columns offset and value; all events have a schema, or all have none.
+    """
+    row = StructType([StructField(c.written, StringType()) for c in columns])
+    event = row if flattened else StructType([StructField(image, row) for image in _IMAGES])
+    whole = StructType([StructField("payload", event)]) if with_schema else event
+    parsed = events.withColumn("e", F.from_json(F.col("value").cast("string"), whole, LONG_TEXTS))
+    path = F.col("e.payload" if with_schema else "e")
+    images = [path] if flattened else [path.getField(image) for image in _IMAGES]
+    texts = [image.getField(c.written) for image in images for c in columns]
+    numbers, others = _any(texts, like=True), _any(texts, like=False)
+    found = parsed.agg(
+        F.min_by("value", F.when(numbers, F.col("offset"))),
+        F.max_by("value", F.when(numbers, F.col("offset"))),
+        F.min_by("value", F.when(others, F.col("offset"))),
+    ).first()
+    return [bytes(value) for value in found or () if value is not None]
+
+
+def _any(texts: Sequence[SparkColumn], *, like: bool) -> SparkColumn:
+    condition = F.lit(False)
+    for text in texts:
+        number = text.rlike(f"^{NUMBER}$")
+        condition |= F.coalesce(number if like else ~number, F.lit(False))
+    return condition
+
+
+class DecimalEncodings:
+    """Learns and stores the encoding of decimals, for each table and fingerprint of a carried schema.
+
+    Safe for several threads, one per table.
+    """
+
+    def __init__(self, *, flattened: bool = False) -> None:
+        self._flattened = flattened
+        self._encodings: dict[tuple[TableId, int], Encoding] = {}
+
+    def inspect_values(
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
+    ) -> None:
+        """Learn from `values`, a few events without a schema."""
+        if columns := _undecided(writer_schemas):
+            self._note(table, 0, self._encoding_in(values, columns, 0))
+
+    def inspect_records(
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
+    ) -> None:
+        """Learn from events of one schema: from `sample`, or by a Spark job from `records` if it is not sufficient.
+
+        If an encoding is stored already, it was learned from the first events, and later ones may differ. Then
+        `records` are searched in any case.
+        """
+        columns = _undecided(writer_schemas)
+        if not columns:
+            return
+        schema_id = writer_schemas[0].fingerprint
+        found = None
+        if (table, schema_id) not in self._encodings:
+            found = self._encoding_in([sample], columns, schema_id)
+        if found is None:
+            own = records.where(F.col("value").isNotNull() & (fingerprint(F.col("value")) == schema_id))
+            decisive = decisive_events(own, columns, with_schema=schema_id != 0, flattened=self._flattened)
+            found = self._encoding_in(decisive, columns, schema_id)
+        self._note(table, schema_id, found)
+
+    def applied(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
+        """Return `writer_schema` with the encoding that was learned for its events."""
+        encoding = self._encodings.get((table, writer_schema.fingerprint))
+        if encoding is None or not undecided(writer_schema.schema.columns):
+            return writer_schema
+        return replace(writer_schema, schema=with_encoding(writer_schema.schema, encoding))
+
+    def _encoding_in(
+        self, values: Iterable[bytes], columns: Sequence[Column], schema_id: int
+    ) -> Encoding | None:
+        return decimal_encoding_of(values, columns, with_schema=schema_id != 0, flattened=self._flattened)
+
+    def _note(self, table: TableId, schema_id: int, found: Encoding | None) -> None:
+        if found is not None:
+            # If another encoding was found before, the log has both.
+            known = self._encodings.get((table, schema_id), found)
+            self._encodings[table, schema_id] = combined(known, found)
+
+
+def _undecided(writer_schemas: Iterable[WriterSchema]) -> tuple[Column, ...]:
+    return tuple({c.written: c for e in writer_schemas for c in undecided(e.schema.columns)}.values())

@@ -1,0 +1,1 @@
+"""Which schema each event was written with, and to which version of its table it belongs."""

@@ -1,0 +1,468 @@
+"""Load, create and change lake tables with Iceberg's Java API.
+
+The Java API is used because one atomic commit can do what needs several SQL statements. Every method that accesses the
+catalog may raise LakeUnavailable.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from replicator.config import CATALOG_NAME
+from replicator.errors import CommitConflict, LakeUnavailable
+from replicator.lake.catalog.applied_deletes import AppliedDeletes
+from replicator.lake.catalog.exact_commit import begin
+from replicator.lake.catalog.metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
+from replicator.lake.properties import CREATED_KEY
+from replicator.model.commit_marker import MARKER_KEY, CommitMarker
+from replicator.model.common import quoted
+from replicator.model.recorded import names_in
+from replicator.model.snapshot import Truncate
+from replicator.model.types import VECTOR, LakeType
+from replicator.schema.evolution.changes import (
+    KEPT_KEY,
+    PENDING_CLEAR_KEY,
+    PENDING_FILLS_KEY,
+    SCHEMA_KEY,
+    UNFILLED_KEY,
+    KeepRows,
+    SchemaState,
+    fills_from_json,
+    kept_from_json,
+)
+from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns, fields_of
+
+_ICEBERG_ERRORS: Final = "org.apache.iceberg.exceptions."
+_PROBE_BYTES: Final = 64 << 10
+"""A full disk may still take an empty file."""
+
+
+def java_class(error: Py4JJavaError) -> str:
+    """Return the class name of the Java exception."""
+    return str(error.java_exception.getClass().getName())
+
+
+@contextmanager
+def lake_errors(doing: str) -> Iterator[None]:
+    """Translate Java exceptions to the engine's errors; `doing` begins the message.
+
+    Raises:
+        CommitConflict: another writer has committed.
+        LakeUnavailable: any other exception.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = java_class(error)
+        reason = f"{doing}: {str(error.java_exception.getMessage()).splitlines()[0]}"
+        if name == _ICEBERG_ERRORS + "CommitFailedException":
+            raise CommitConflict(reason) from error
+        raise LakeUnavailable(
+            reason, "check [lake] in the configuration, and that the catalog is running"
+        ) from error
+    except Py4JError as error:
+        raise LakeUnavailable(f"{doing}: the JVM does not respond ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTable:
+    """A table in the state in which it was loaded. `java` is an org.apache.iceberg.Table."""
+
+    namespace: str
+    name: str
+    java: Any
+    classes: "JavaClasses"
+
+    @property
+    def sql_name(self) -> str:
+        return quoted(CATALOG_NAME, self.namespace, self.name)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The id of the current snapshot; None if nothing was ever committed."""
+        snapshot = self.java.currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    @property
+    def oldest_snapshot_ms(self) -> int:
+        """The time of the oldest snapshot that the table still has, milliseconds since the epoch; 0 without any."""
+        return min((int(snapshot.timestampMillis()) for snapshot in self.java.snapshots()), default=0)
+
+    def has_snapshot(self, snapshot_id: int) -> bool:
+        """Return whether the table still has a snapshot."""
+        return self.java.snapshot(snapshot_id) is not None
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the table has a sort order, so that rows are reordered when they are written."""
+        return bool(self.java.sortOrder().isSorted())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table certainly has no rows; False if that is unknown."""
+        snapshot = self.java.currentSnapshot()
+        return snapshot is None or snapshot.summary().get("total-records") == "0"
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether files of the table may belong to partitions: by its partition spec, or by an earlier one.
+
+        A delete file applies only to data files of its own partition and spec.
+        """
+        if self.java.spec().isPartitioned():
+            return True
+        specs = self.java.specs()
+        return len(specs) > 1 and any(spec.isPartitioned() for spec in specs.values())
+
+    @property
+    def format_version(self) -> int:
+        """The version of Iceberg's table format."""
+        return int(self.java.operations().current().formatVersion())
+
+    @property
+    def has_deletion_vectors(self) -> bool:
+        """Whether the table's format requires deletion vectors in place of position-delete files."""
+        return has_deletion_vectors(self.format_version)
+
+    def columns(self) -> dict[str, LakeType]:
+        """Return the columns of types that source columns have, in order; so without a changelog's own struct."""
+        return dict(_columns(self.schema_json()))
+
+    def own_columns(self) -> OwnColumns | None:
+        """Return the columns that the engine made; None if an earlier version of it did not record them."""
+        text = self.property(COLUMNS_KEY)
+        return None if text is None else OwnColumns.from_json(text)
+
+    def user_columns(self) -> tuple[str, ...]:
+        """Return the columns that others added, in order."""
+        own = self.own_columns()
+        return () if own is None else tuple(f.name for f in own.users(self.schema_json()))
+
+    def engine_columns(self) -> dict[str, LakeType]:
+        """Return `columns` without those that others added."""
+        own = self.own_columns()
+        return self.columns() if own is None else own.types(self.schema_json())
+
+    def required_columns(self) -> tuple[str, ...]:
+        """Return the columns that may not be null, in order: those of a mirror's key."""
+        return tuple(f.name for f in fields_of(self.schema_json()) if f.required)
+
+    def schema_json(self) -> str:
+        """Return the table's schema in Iceberg's JSON form, which takes one JVM call instead of one for each field."""
+        return str(self.classes.schema_parser.toJson(self.java.schema()))
+
+    def property(self, key: str) -> str | None:
+        """Return one of the table's properties; None if it is not set."""
+        value = self.java.properties().get(key)
+        return None if value is None else str(value)
+
+    def pending_fills(self) -> dict[str, str]:
+        """Return added columns whose earlier rows still lack the source's value → that value."""
+        return fills_from_json(self.java.properties().get(PENDING_FILLS_KEY))
+
+    def unfilled(self) -> tuple[str, ...]:
+        """Return added columns that are null in earlier rows, because no event has their values."""
+        text = self.java.properties().get(UNFILLED_KEY)
+        return () if text is None else names_in(text)
+
+    def kept_rows(self) -> tuple[KeepRows, ...]:
+        """Return the statements from before which the mirror has rows that the source may not have."""
+        return kept_from_json(self.property(KEPT_KEY))
+
+    def pending_clear(self) -> Truncate | None:
+        """Return where the source table was recreated, if rows from before must still be deleted; else None."""
+        text = self.java.properties().get(PENDING_CLEAR_KEY)
+        return None if text is None else Truncate.from_json(json.loads(text))
+
+    def has_pending_rows(self) -> bool:
+        """Return whether earlier rows must still be filled or deleted, as the table's schema version requires."""
+        return bool(self.pending_fills()) or self.pending_clear() is not None
+
+    def schema_state(self) -> SchemaState | None:
+        """Return the table's schema version; None if an earlier version of the engine created it without one."""
+        text = self.java.properties().get(SCHEMA_KEY)
+        return None if text is None else SchemaState.from_json(text)
+
+    def marker(self) -> CommitMarker | None:
+        """Return the marker of the newest commit; None if the mirror has not committed to the table."""
+        text = self.property(MARKER_KEY)
+        return None if text is None else CommitMarker.from_json(text)
+
+
+@lru_cache(1024)
+def _columns(schema_json: str) -> tuple[tuple[str, LakeType], ...]:
+    return tuple((f.name, kind) for f in fields_of(schema_json) if (kind := f.lake_type) is not None)
+
+
+class StaticMembers:
+    """The static members of a Java class, each looked up only once; Py4J looks them up in each call."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._class: Any = java_class
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Create an object of the class."""
+        return self._class(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        """Look up a static member."""
+        member = getattr(self._class, name)
+        if isinstance(member, JavaClass):
+            member = StaticMembers(member)
+        setattr(self, name, member)
+        return member
+
+    def array(self, gateway: Any, values: Sequence[Any]) -> Any:
+        """Return a Java array of the class."""
+        array = gateway.new_array(self._class, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array
+
+
+def _class(jvm: Any, name: str) -> StaticMembers:
+    return StaticMembers(getattr(jvm, name))
+
+
+class JavaClasses:
+    """The Java classes that the engine calls, each looked up once.
+
+    PySpark resolves a dotted path with one JVM call for each of its parts, and for each part that is not a class Java
+    searches all libraries.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        iceberg = "org.apache.iceberg."
+        self.namespace = _class(jvm, iceberg + "catalog.Namespace")
+        self.table_identifier = _class(jvm, iceberg + "catalog.TableIdentifier")
+        self.schema_parser = _class(jvm, iceberg + "SchemaParser")
+        self.partition_spec_parser = _class(jvm, iceberg + "PartitionSpecParser")
+        self.metadata_parser = _class(jvm, iceberg + "TableMetadataParser")
+        self.types = _class(jvm, iceberg + "types.Types")
+        self.single_values = _class(jvm, iceberg + "SingleValueParser")
+        self.conversions = _class(jvm, iceberg + "types.Conversions")
+        self.expressions = _class(jvm, iceberg + "expressions.Expressions")
+        self.file_metadata = _class(jvm, iceberg + "FileMetadata")
+        self.manifest_files = _class(jvm, iceberg + "ManifestFiles")
+        self.metrics_config = _class(jvm, iceberg + "MetricsConfig")
+        self.metrics = _class(jvm, iceberg + "Metrics")
+        self.data_files = _class(jvm, iceberg + "DataFiles")
+        self.property_util = _class(jvm, iceberg + "util.PropertyUtil")
+        self.parquet_util = _class(jvm, iceberg + "parquet.ParquetUtil")
+        self.rewrite_coordinator = _class(jvm, iceberg + "spark.FileRewriteCoordinator")
+        self.spark_actions = _class(jvm, iceberg + "spark.actions.SparkActions")
+        self.scan_tasks = _class(jvm, iceberg + "spark.ScanTaskSetManager")
+        self.file_scan_task = _class(jvm, iceberg + "BaseFileScanTask")
+        self.delete_file = _class(jvm, iceberg + "DeleteFile")
+        self.delete_loader = _class(jvm, iceberg + "data.BaseDeleteLoader")
+        self.vector_writer = _class(jvm, iceberg + "deletes.BaseDVFileWriter")
+        self.position_delete_index = _class(jvm, iceberg + "deletes.PositionDeleteIndex")
+        self.output_file_factory = _class(jvm, iceberg + "io.OutputFileFactory")
+        self.file_format = _class(jvm, iceberg + "FileFormat")
+        self.partition_spec = _class(jvm, iceberg + "PartitionSpec")
+        self.update_requirement = _class(jvm, iceberg + "UpdateRequirement")
+        self.update_requirements = _class(jvm, iceberg + "UpdateRequirements")
+        self.update_table_request = _class(jvm, iceberg + "rest.requests.UpdateTableRequest")
+        self.rest_errors = _class(jvm, iceberg + "rest.ErrorHandlers")
+        self.functions = _class(jvm, "com.google.common.base.Functions")
+        self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
+        self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
+        self.collections = _class(jvm, "java.util.Collections")
+        self.hash_map = _class(jvm, "java.util.HashMap")
+        self.array_list = _class(jvm, "java.util.ArrayList")
+        self.string = _class(jvm, "java.lang.String")
+        self.java_class = _class(jvm, "java.lang.Class")
+        self.byte_stream = _class(jvm, "java.io.ByteArrayInputStream")
+        self.stream = _class(jvm, "java.util.stream.Stream")
+        parquet = iceberg + "shaded.org.apache.parquet."
+        options = _class(jvm, parquet + "ParquetReadOptions").builder().build()
+        converter = _class(jvm, parquet + "format.converter.ParquetMetadataConverter")
+        self.parquet_footers: Any = converter(options)
+
+    def type_of(self, lake_type: LakeType) -> Any:
+        """Return Iceberg's Java object of a type."""
+        if lake_type == VECTOR:
+            # Iceberg assigns the element's field id itself when the column is added.
+            return self.types.ListType.ofOptional(1, self.types.FloatType.get())
+        return self.types.fromPrimitiveString(str(lake_type))
+
+
+class Lake:
+    """The lake's catalog. Threads may share an instance."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
+        self.classes = JavaClasses(jvm)
+        self.applied_deletes = AppliedDeletes()
+        self._identifiers: dict[tuple[str, str], Any] = {}
+        with lake_errors("the lake's catalog cannot be opened"):
+            self._catalog: Any = self.classes.spark_util.loadIcebergCatalog(
+                spark._jsparkSession,  # noqa: SLF001
+                CATALOG_NAME,
+            )
+
+    def ensure_namespace(self, name: str) -> None:
+        """Create a namespace if it does not exist."""
+        with lake_errors(f"namespace {name} cannot be created"):
+            namespace = self._namespace(name)
+            if not self._catalog.namespaceExists(namespace):
+                self._catalog.createNamespace(namespace)
+
+    def namespaces(self) -> list[str]:
+        """Return the names of the namespaces of the catalog's first level."""
+        with lake_errors("the namespaces cannot be listed"):
+            return sorted(str(found.level(0)) for found in self._catalog.listNamespaces())
+
+    def tables(self, namespace: str) -> list[str]:
+        """Return the names of the tables in a namespace, sorted."""
+        with lake_errors(f"namespace {namespace} cannot be listed"):
+            listed = self._catalog.listTables(self._namespace(namespace))
+            return sorted(identifier.name() for identifier in listed)
+
+    def load(self, namespace: str, name: str) -> LakeTable | None:
+        """Load a table's current state; None if the table does not exist."""
+        try:
+            with lake_errors(f"table {namespace}.{name} cannot be loaded"):
+                return self._loaded(namespace, name)
+        except LakeUnavailable as error:
+            cause = error.__cause__
+            if (
+                isinstance(cause, Py4JJavaError)
+                and java_class(cause) == _ICEBERG_ERRORS + "NoSuchTableException"
+            ):
+                return None
+            raise
+
+    def _loaded(self, namespace: str, name: str) -> LakeTable:
+        java = self._catalog.loadTable(self._identifier(namespace, name))
+        return LakeTable(namespace, name, java, self.classes)
+
+    def create(
+        self,
+        namespace: str,
+        name: str,
+        schema_json: str,
+        spec_json: str | None,
+        properties: dict[str, str],
+        location: str | None = None,
+    ) -> LakeTable:
+        """Create a table from Iceberg's JSON forms of its schema and partition spec.
+
+        Without a `location`, the catalog chooses it. Where the table is, is recorded as its property `CREATED_KEY`.
+        """
+        with lake_errors(f"table {namespace}.{name} cannot be created"):
+            schema = self.classes.schema_parser.fromJson(schema_json)
+            builder = self._catalog.buildTable(self._identifier(namespace, name), schema)
+            if spec_json is not None:
+                spec = self.classes.partition_spec_parser.fromJson(schema, spec_json)
+                builder = builder.withPartitionSpec(spec)
+            if location is not None:
+                builder = builder.withLocation(location)
+            for key, value in properties.items():
+                builder = builder.withProperty(key, value)
+            created = builder.createTransaction()
+            created.updateProperties().set(CREATED_KEY, str(created.table().location())).commit()
+            created.commitTransaction()
+            return self._loaded(namespace, name)
+
+    def location_of_new(self, namespace: str, name: str, schema_json: str) -> str:
+        """Return the location that the catalog would choose for a new table. There must be none of this name."""
+        with lake_errors(f"the location of {namespace}.{name} is unknown"):
+            schema = self.classes.schema_parser.fromJson(schema_json)
+            builder = self._catalog.buildTable(self._identifier(namespace, name), schema)
+            # It is not committed, so there is no table.
+            return str(builder.createTransaction().table().location())
+
+    def rename(self, namespace: str, old: str, new: str, *, into: str | None = None) -> None:
+        """Rename a table, or move it `into` another namespace. Not every catalog supports it."""
+        to = namespace if into is None else into
+        with lake_errors(f"table {namespace}.{old} cannot be renamed to {to}.{new}"):
+            self._catalog.renameTable(self._identifier(namespace, old), self._identifier(to, new))
+
+    def drop(self, namespace: str, name: str) -> None:
+        """Remove a table from the catalog, with its files; do nothing if it does not exist."""
+        with lake_errors(f"table {namespace}.{name} cannot be dropped"):
+            self._catalog.dropTable(self._identifier(namespace, name), True)
+
+    def set_properties(self, table: LakeTable, properties: Mapping[str, str]) -> None:
+        """Set the properties that differ; without a difference there is no commit.
+
+        Raises:
+            CommitConflict: the table was changed since it was loaded.
+        """
+        present = table.java.properties()
+        changed = {key: value for key, value in properties.items() if present.get(key) != value}
+        if not changed:
+            return
+        with lake_errors(f"properties of {table.namespace}.{table.name} cannot be set"):
+            transaction = begin(table)
+            update = transaction.java.updateProperties()
+            for key, value in changed.items():
+                update.set(key, value)
+            update.commit()
+            transaction.commit()
+            table.java.refresh()
+
+    def check_writable(self, table: LakeTable) -> None:
+        """Write a file beside the data of a table, and delete it: `LakeUnavailable` if that is not possible."""
+        with lake_errors("the lake's storage cannot be written"):
+            path = table.java.locationProvider().newDataLocation(f"replicator-probe-{uuid.uuid4().hex}")
+            stream = table.java.io().newOutputFile(path).create()
+            stream.write(bytes(_PROBE_BYTES))
+            stream.close()
+            table.java.io().deleteFile(path)
+
+    def upgrade(self, table: LakeTable, format_version: int) -> None:
+        """Upgrade the format of a table; a table with this version or a later one keeps it."""
+        # Every table has at least the default version.
+        if format_version == DEFAULT_FORMAT or table.format_version >= format_version:
+            return
+        with lake_errors(f"table {table.namespace}.{table.name} cannot be upgraded"):
+            table.java.updateProperties().set(FORMAT_KEY, str(format_version)).commit()
+            table.java.refresh()
+
+    def create_branch(self, table: LakeTable, branch: str) -> None:
+        """Create `branch` at the current snapshot; a branch left by a crash is replaced."""
+        with lake_errors(f"branch {branch} of {table.namespace}.{table.name} cannot be created"):
+            manage = table.java.manageSnapshots()
+            if table.java.refs().containsKey(branch):
+                manage.removeBranch(branch)
+            manage.createBranch(branch, table.snapshot_id).commit()
+            table.java.refresh()
+
+    def namespace_properties(self, namespace: str) -> dict[str, str]:
+        """Return the properties of a namespace."""
+        with lake_errors(f"namespace {namespace} cannot be read"):
+            return dict(self._catalog.loadNamespaceMetadata(self._namespace(namespace)))
+
+    def set_namespace_property(self, namespace: str, key: str, value: str | None) -> None:
+        """Set a property of a namespace; None removes it."""
+        with lake_errors(f"namespace {namespace} cannot be changed"):
+            collections = self.classes.collections
+            if value is None:
+                self._catalog.removeProperties(self._namespace(namespace), collections.singleton(key))
+            else:
+                self._catalog.setProperties(self._namespace(namespace), collections.singletonMap(key, value))
+
+    def _namespace(self, name: str) -> Any:
+        return self.classes.namespace.of(self.array(self.classes.string, [name]))
+
+    def _identifier(self, namespace: str, name: str) -> Any:
+        found = self._identifiers.get((namespace, name))
+        if found is None:
+            parts = self.array(self.classes.string, [namespace, name])
+            found = self._identifiers[namespace, name] = self.classes.table_identifier.of(parts)
+        return found
+
+    def array(self, java_class: StaticMembers, values: Sequence[Any]) -> Any:
+        """Return a Java array of a class."""
+        return java_class.array(self.spark.sparkContext._gateway, values)  # noqa: SLF001

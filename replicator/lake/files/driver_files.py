@@ -1,0 +1,247 @@
+"""Write data files of rows in memory, and equality-delete files, on the driver, with Arrow and without a Spark job.
+
+Iceberg itself computes the metrics of each file (counts, bounds) from its footer, as it does for imported files; only
+the number of NaN values is missing, which readers then treat as unknown.
+"""
+
+import struct
+import uuid
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.files.arrow_schemas import arrow_schema, field_id
+from replicator.lake.files.partitions import DataFileRef, Partition, PartitionRows, split_by_partition
+
+_CODEC: Final = "write.parquet.compression-codec"
+_CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none", "lz4": "lz4"}
+_BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled.column."
+_KEPT_BYTES: Final = 100_000
+"""Files of up to this size stay in memory until they are merged."""
+_MAGIC_BYTES: Final = 4
+"""A Parquet file ends with its footer, the footer's length (four bytes) and the format's magic number."""
+_FORMAT: Final = "write.format.default"
+_LARGE_BYTES: Final = 1_000_000
+_SAMPLE_ROWS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenData:
+    """A data file that this process wrote.
+
+    Attributes:
+        file: Iceberg's DataFile object.
+        path: where the file is.
+        size: in bytes.
+        rows: number of rows.
+        content: the file itself, if it is small; None if it must be read.
+        snapshot_id: the snapshot that added it; None before it is committed.
+        partition: its partition; None if no file of the table belonged to one when it was written.
+    """
+
+    file: Any
+    path: str
+    size: int
+    rows: int
+    content: bytes | None = None
+    snapshot_id: int | None = None
+    partition: Partition | None = None
+
+    @property
+    def ref(self) -> DataFileRef:
+        """The reference to the file."""
+        return DataFileRef(self.path, self.partition)
+
+
+def writable_rows(table: LakeTable, rows: pa.Table) -> list[PartitionRows] | None:
+    """Return `rows` with the columns and types of `table`, by partition; None if only Spark can write them.
+
+    A column that `rows` lacks is null. Only Spark writes tables with a sort order, Bloom filters or a file format other
+    than Parquet, values that Arrow does not convert, and rows that `split_by_partition` leaves to it.
+    """
+    if not rows.num_rows:
+        return []
+    if table.is_sorted or not _is_plain(table):
+        return None
+    schema = arrow_schema(table.schema_json())
+    columns = [
+        rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    try:
+        fitting = pa.table(columns, names=schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
+        return None
+    return split_by_partition(table, fitting)
+
+
+def write_data(lake: Lake, table: LakeTable, part: PartitionRows) -> WrittenData:
+    """Write the rows of one partition, as `writable_rows` returned them, as one data file of `table`."""
+    content = _parquet(table, part.rows)
+    with lake_errors(f"files of {table.name} cannot be staged"):
+        path, builder = _new_data_file(table, part.partition)
+        file = _uploaded(lake, table, path, content, builder)
+    kept = bytes(content) if len(content) <= _KEPT_BYTES else None
+    return WrittenData(file, path, len(content), part.rows.num_rows, kept, partition=part.partition)
+
+
+def _new_data_file(table: LakeTable, partition: Partition | None) -> tuple[str, Any]:
+    """Return where a data file is to be written, and the builder of its DataFile object."""
+    name, locations = f"{uuid.uuid4()}.parquet", table.java.locationProvider()
+    if partition is None or partition.spec.isUnpartitioned():
+        return str(locations.newDataLocation(name)), table.classes.data_files.builder(table.java.spec())
+    builder = table.classes.data_files.builder(partition.spec).withPartition(partition.values)
+    return str(locations.newDataLocation(partition.spec, partition.values, name)), builder
+
+
+def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
+    """Write `keys`, columns of `arrow_schema`, as one equality-delete file, and return Iceberg's DeleteFile object.
+
+    It deletes the rows with one of these keys from all data files of earlier commits.
+    """
+    content = _parquet(table, keys)
+    gateway: Any = lake.spark.sparkContext._gateway  # noqa: SLF001 no public way
+    ids = gateway.new_array(gateway.jvm.int, keys.num_columns)
+    for i, field in enumerate(keys.schema):
+        ids[i] = field_id(field)
+    with lake_errors(f"delete files of {table.name} cannot be staged"):
+        path = str(table.java.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.parquet"))
+        builder = lake.classes.file_metadata.deleteFileBuilder(table.java.spec()).ofEqualityDeletes(ids)
+        return _uploaded(lake, table, path, content, builder)
+
+
+def _parquet(table: LakeTable, rows: pa.Table) -> bytearray:
+    buffer, codec = BytesIO(), _CODECS.get(table.property(_CODEC) or "zstd", "zstd")
+    pq.write_table(
+        rows,
+        buffer,
+        compression=codec,
+        use_dictionary=_repetitive_columns(rows),
+        store_schema=False,
+        store_decimal_as_integer=True,
+    )
+    return bytearray(buffer.getvalue())
+
+
+def _repetitive_columns(rows: pa.Table) -> list[str] | bool:
+    """Return the columns whose values are worth a dictionary; True for all of them, as of few rows.
+
+    Of a column with many different values, a dictionary takes a third of the time of writing, and makes files larger.
+    """
+    if rows.num_rows < _SAMPLE_ROWS or any(pa.types.is_nested(kind) for kind in rows.schema.types):
+        return True
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    return [
+        name
+        for name in rows.column_names
+        if pc.count_distinct(sample.column(name)).as_py() < _SAMPLE_ROWS / 2
+    ]
+
+
+def _uploaded(lake: Lake, table: LakeTable, path: str, content: bytearray, builder: Any) -> Any:
+    """Write a file, and return the object that `builder` makes of it."""
+    upload(table, path, content)
+    metrics = _metrics(lake, table, content)
+    builder = builder.withPath(path).withFormat("PARQUET").withFileSizeInBytes(len(content))
+    return builder.withMetrics(metrics).build()
+
+
+def _metrics(lake: Lake, table: LakeTable, content: bytearray) -> Any:
+    """Return Iceberg's metrics of a Parquet file.
+
+    Iceberg could open the file itself, but parses Hadoop's whole configuration each time: that took a third of the time
+    of a small batch.
+    """
+    classes = lake.classes
+    (length,) = struct.unpack("<I", content[-_MAGIC_BYTES - 4 : -_MAGIC_BYTES])
+    end = len(content) - _MAGIC_BYTES - 4
+    footer = classes.parquet_footers.readParquetMetadata(classes.byte_stream(content[end - length : end]))
+    config = classes.metrics_config.forTable(table.java)
+    return classes.parquet_util.footerMetrics(footer, classes.stream.empty(), config)
+
+
+def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
+    """Return the rows of a file that `write_data` wrote, with the columns and types that the table has now.
+
+    None if Arrow cannot convert them.
+    """
+    content = _download(table, file.path) if file.content is None else file.content
+    found = pq.read_table(pa.BufferReader(content))
+    columns = {field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
+    wanted = arrow_schema(table.schema_json())
+    if any(
+        _nested_ids(found.schema.field(i)) != _nested_ids(field) for i, field in _same_fields(found, wanted)
+    ):
+        return None
+    try:
+        return pa.table(
+            [
+                columns[number].cast(field.type)
+                if (number := field_id(field)) in columns
+                else pa.nulls(found.num_rows, field.type)
+                for field in wanted
+            ],
+            schema=wanted,
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
+        return None
+
+
+def _download(table: LakeTable, path: str) -> bytes:
+    with lake_errors(f"files of {table.name} cannot be read"):
+        stream = table.java.io().newInputFile(path).newStream()
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+
+def upload(table: LakeTable, path: str, content: bytearray) -> None:
+    """Write a file.
+
+    The table's own FileIO writes it, because that has the credentials of any object store. It gets the content as text
+    through a socket, so this process writes a large local file itself.
+    """
+    if len(content) >= _LARGE_BYTES and (local := _local_path(path)) is not None:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with local.open("xb") as file:
+            file.write(content)
+        return
+    stream = table.java.io().newOutputFile(path).create()
+    try:
+        stream.write(content)
+    finally:
+        stream.close()
+
+
+def _local_path(path: str) -> Path | None:
+    """Return where a file of this machine is; None if it is elsewhere."""
+    if path.startswith("/"):
+        return Path(path)
+    return Path("/" + path.removeprefix("file:").lstrip("/")) if path.startswith("file:/") else None
+
+
+def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]]:
+    """Return the index in `rows` of each of the `wanted` fields that it has."""
+    present = {field_id(field): i for i, field in enumerate(rows.schema)}
+    return [(present[number], field) for field in wanted if (number := field_id(field)) in present]
+
+
+def _nested_ids(field: pa.Field) -> list[int]:
+    """Return the ids of the fields of a struct, in order; none for any other type."""
+    return [field_id(child) for child in field.type] if pa.types.is_struct(field.type) else []
+
+
+def _is_plain(table: LakeTable) -> bool:
+    properties = table.java.properties()
+    if (properties.get(_FORMAT) or "parquet") != "parquet" or (
+        properties.get(_CODEC) or "zstd"
+    ) not in _CODECS:
+        return False
+    return not table.classes.property_util.propertiesWithPrefix(properties, _BLOOM_FILTERS).size()

@@ -1,0 +1,1 @@
+"""Where the rows of a table are, and how many it has."""

@@ -1,0 +1,116 @@
+"""Equality deletes: which tables can be written with them, the form of their keys, and their removal by a rewrite.
+
+An equality-delete file has keys. It applies to all data files of earlier commits, and of its partition, or of all
+partitions if its own spec has none. Readers compare the keys by field id.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.files.arrow_schemas import arrow_schema
+from replicator.schema.evolution.changes import PENDING_CLEAR_KEY
+
+
+def equality_obstacle(table: LakeTable, key: tuple[str, ...]) -> str | None:
+    """Return why equality deletes of `key` would not be exact in `table`; None if they are."""
+    fields = {field["name"]: field for field in json.loads(table.schema_json())["fields"]}
+    if not key:
+        return "it has no key"
+    if table.is_partitioned:
+        return "it is partitioned, and a row may move to another partition"
+    if any(fields[name]["type"] in ("float", "double") for name in key):
+        return "a key column is a floating-point number"
+    if not all(fields[name]["required"] for name in key):
+        return "a key column may be null"
+    if table.pending_fills() or table.property(PENDING_CLEAR_KEY) is not None:
+        return "the rows of an earlier schema are being changed"
+    return None
+
+
+def equality_keys(table: LakeTable, key: tuple[str, ...], keys: pa.Table) -> pa.Table | None:
+    """Return `keys`, given as columns in the order of `key`, with the table's names, types and field ids.
+
+    None if the conversion could change a value.
+    """
+    schema = arrow_schema(table.schema_json())
+    wanted = pa.schema([schema.field(name) for name in key])
+    if not all(_is_exact(found, field.type) for found, field in zip(keys.schema.types, wanted, strict=True)):
+        return None
+    try:
+        return pa.table(keys.columns, names=wanted.names).cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
+        return None
+
+
+def _is_exact(found: pa.DataType, wanted: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_timestamp)
+    return found == wanted or any(same(found) and same(wanted) for same in kinds)
+
+
+def apply_equality_deletes(lake: Lake, table: LakeTable) -> None:
+    """Rewrite all data files to which deletes apply, then remove all equality deletes.
+
+    `table` is refreshed.
+    """
+    snapshot = table.java.currentSnapshot()
+    if snapshot is None or int(snapshot.summary().get("total-equality-deletes") or 0) == 0:
+        return
+    with lake_errors(f"equality deletes of {table.namespace}.{table.name} cannot be applied"):
+        # Iceberg's action registers its catalog in the active session of the thread, and reads with the given one.
+        jvm: Any = lake.spark._jvm  # noqa: SLF001 no public way
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(lake.spark._jsparkSession)  # noqa: SLF001
+        actions = lake.classes.spark_actions.get(lake.spark._jsparkSession)  # noqa: SLF001 no public way
+        actions.rewriteDataFiles(table.java).binPack().option("delete-file-threshold", "1").execute()
+        table.java.refresh()
+        drop_unused_equality_deletes(lake, table, {})
+        table.java.refresh()
+
+
+def drop_unused_equality_deletes(lake: Lake, table: LakeTable, summary: Mapping[str, str]) -> None:
+    """Remove the equality-delete files that apply to no data file, in a commit of its own with `summary`.
+
+    Later data files have higher sequence numbers, so none of them will ever need these files. Iceberg itself keeps them
+    as long as the table has any older data file.
+    """
+    used, rewrite = _used_deletes(table), table.java.newRewrite()
+    unused = [file for path, file in _equality_deletes(lake, table).items() if path not in used]
+    if not unused:
+        return
+    for file in unused:
+        rewrite.deleteFile(file)
+    for name, value in summary.items():
+        rewrite.set(name, value)
+    rewrite.commit()
+
+
+def _used_deletes(table: LakeTable) -> set[str]:
+    """Return the paths of the delete files that readers of the current snapshot open."""
+    tasks = table.java.newScan().planFiles()
+    try:
+        iterator, used = tasks.iterator(), set[str]()
+        while iterator.hasNext():
+            used.update(str(file.location()) for file in iterator.next().deletes())
+    finally:
+        tasks.close()
+    return used
+
+
+def _equality_deletes(lake: Lake, table: LakeTable) -> dict[str, Any]:
+    """Return path → DeleteFile of the equality-delete files of the current snapshot."""
+    java, files = table.java, {}
+    snapshot = java.currentSnapshot()
+    for manifest in [] if snapshot is None else snapshot.deleteManifests(java.io()):
+        reader = lake.classes.manifest_files.readDeleteManifest(manifest, java.io(), java.specs())
+        try:
+            iterator = reader.iterator()
+            while iterator.hasNext():
+                file = iterator.next()
+                if str(file.content()) == "EQUALITY_DELETES":
+                    files[str(file.location())] = file.copy()
+        finally:
+            reader.close()
+    return files
