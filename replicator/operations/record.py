@@ -100,7 +100,7 @@ def record(
     them, and topics that appear later, until `stop` is set. It reads committed events only, joins no
     consumer group and commits no offsets. A segment is completed when its keys and values have `segment_bytes` in all
     or after `times.segment` seconds. If the process is killed, the next one reads the events of incomplete segments
-    again. The archive has the ids of the topics, which must not have been recreated, unless they are `rewritten`.
+    again. The archive has the ids of the topics. A topic that was recreated is refused, except `rewritten` ones.
 
     With `with_rows`, the archive first gets the rows of the tables that it does not have from their beginning.
 

@@ -83,8 +83,8 @@ def _let_mirror_read(
 def _followed(wanted: Request, known: Request | None, newest: Request | None) -> Request | None:
     """Return the request to wait for; `wanted` itself if it must be recorded, None if another one must end before that.
 
-    `known` is the one that was waited for until now, and `newest` is the table's newest one in the lake. One that has
-    not ended and reads as much is joined, not repeated.
+    `known` is the request that was waited for until now, and `newest` the table's newest one in the lake. If it has not
+    ended, and reads as much as `wanted`, it is the answer: nothing is read twice.
     """
     if known is not None and known.has_ended:
         return known

@@ -1,7 +1,7 @@
 """Find out which positions of the source's binlog are those of compressed transactions.
 
-All events of a compressed transaction have its position, so one that was sent again cannot be distinguished there from
-that of a later statement, unless they are numbered. Elsewhere, each row has a position of its own.
+All events of a compressed transaction have one position. Unless events are numbered, an event that was sent again looks
+there like one of a later statement. Elsewhere, each row has a position of its own.
 """
 
 import threading

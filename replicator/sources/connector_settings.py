@@ -136,7 +136,7 @@ def set_aside(options: Mapping[str, str]) -> frozenset[TableId]:
 
 
 def setting_aside(options: Mapping[str, str], tables: Collection[TableId]) -> dict[str, str]:
-    """Return the settings of a connector with which it leaves out `tables`, and no others that it left out before."""
+    """Return settings with which a connector leaves out `tables`. It takes in again what it left out before."""
     if _SET_ASIDE not in options and not tables:
         return dict(options)
     listed = _aside(options)["list"]
@@ -192,7 +192,7 @@ def table_patterns(include: Iterable[str], exclude: Iterable[str] = ()) -> str:
     """Return Debezium's `table.include.list` for `database.table` patterns with `*` and `?`.
 
     Debezium accepts either an include list or an exclude list, so exclusions become a lookahead. It ignores letter
-    case, which must not exclude a table that is included.
+    case; the lookahead does not, so that it excludes no table of another spelling.
     """
     without = "|".join(map(to_regex, exclude))
     return ",".join((f"(?!(?-i:{without})$)" if without else "") + to_regex(pattern) for pattern in include)

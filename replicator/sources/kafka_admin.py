@@ -75,7 +75,7 @@ class KafkaAdmin:
         return {name: sorted(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the ids of `topics`, without those that have none because the broker is too old."""
+        """Return topic → id of those `topics` that have one. Old brokers give none."""
         if not topics:
             return {}
         with self._errors():
@@ -119,7 +119,7 @@ class KafkaAdmin:
             }
 
     def compacted(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those of `topics` that are compacted, without those whose settings this account may not read."""
+        """Return those of `topics` that are compacted, as far as this account may read their settings."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
         if not resources:
             return frozenset()

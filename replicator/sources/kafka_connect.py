@@ -203,7 +203,7 @@ class KafkaConnect:
         self._ask("PUT", f"/connectors/{name}/stop")
 
     def has_stopped(self, name: str) -> bool:
-        """Return whether a connector that was told to stop has no task left, so that it writes nothing more."""
+        """Return whether a connector has stopped: it has no tasks left, and writes nothing more."""
         state = self.state(name)
         return state is not None and state.state == "STOPPED" and not state.tasks
 
@@ -338,7 +338,7 @@ def without_login(url: str) -> str:
 
 
 def redirected_to(answer: requests.Response) -> str:
-    """Return the address to which a server redirects, without a login and what follows its path."""
+    """Return the address to which a server redirects: scheme, host and path, without login and query."""
     return without_login(answer.headers["Location"]).partition("?")[0]
 
 

@@ -129,7 +129,7 @@ class RecentRows:
     def look(
         self, catalog: Catalog, tables: Collection[TableId], rows: int, interruption: Interruption
     ) -> Look:
-        """Compare `rows` rows at most of tables that got changes, and rows that were not equal at the last look.
+        """Compare at most `rows` rows that changed recently, and again those that were not equal at the last look.
 
         Raises:
             SourceError, LakeUnavailable: the source or the lake does not answer.
@@ -179,7 +179,7 @@ class RecentRows:
         return mirror
 
     def _files(self, table: TableId, mirror: Table) -> list[FileScanTask]:
-        """Return the files to read: some that are new, and those in which rows were that were not equal."""
+        """Return the files to read: some new ones, and those with rows that were not equal at the last look."""
         known = self._known[table]
         try:
             tasks = list(mirror.scan().plan_files()) if mirror.current_snapshot() is not None else []

@@ -47,7 +47,7 @@ def compare_schema(table: ComparedTable, mirror: Table) -> Iterator[SchemaFindin
 
 
 def mirror_key(mirror: Table) -> tuple[str, ...]:
-    """Return the columns by which a mirror identifies rows, without floats, which Iceberg does not allow there."""
+    """Return the columns by which a mirror identifies rows. Floats are missing: Iceberg does not allow them there."""
     schema = mirror.schema()
     return tuple(field.name for field in schema.fields if field.field_id in schema.identifier_field_ids)
 

@@ -59,7 +59,7 @@ class Fence:
         seen: the transactions that it sees for certain; None if the server has no GTIDs.
         seen_file: it sees everything in earlier binlog files, and in this one before `seen_pos`.
         before: it sees nothing that is in the binlog behind this position.
-        awaited: it sees nothing that is not among these transactions, or before this position.
+        awaited: everything that it sees is among these transactions, or before this position.
         server_version: the version of the server.
     """
 

@@ -303,7 +303,7 @@ class TableCheck:
         return [ChunkResult(None, None, self._fetched, self._lake_rows, not found, seconds)], found
 
     def _around(self, keys: pa.Table) -> KeyRange | None:
-        """Return a range that has some keys, so that files without it need not be read; None if there is none."""
+        """Return the smallest range with all `keys`, so that only its files are read; None if keys have no range."""
         first = self.table.ranges[0] if self.table.ranges else None
         if first is None or first.width is not None or first.lake not in keys.schema.names:
             return None

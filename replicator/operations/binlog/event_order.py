@@ -1,7 +1,7 @@
 """Check that the topics of an import have each event once.
 
 Kafka Connect and Debezium deliver at least once: a connector that connects again, or whose task is started again,
-begins at an earlier event. Events that come twice move all later ones to offsets that another import would not give.
+begins at an earlier event. If events come twice, later ones have other offsets than in another import of these files.
 """
 
 from collections.abc import Collection, Iterable

@@ -73,9 +73,9 @@ def refuse_losses(config: Config) -> None:
 
 
 def refuse_start(config: Config) -> None:
-    """Check within a moment what a mirror cannot work without, before Java starts.
+    """Check what a mirror needs, within a moment, before Java starts.
 
-    A server that does not answer is no reason: the mirror waits for it.
+    If a server does not answer, the mirror starts, and waits for it.
 
     Raises:
         ConfigError: the password is missing.

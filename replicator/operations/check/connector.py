@@ -31,7 +31,7 @@ class _Rule:
         good: values that lose nothing.
         reason: the effect of any other value.
         lossy: whether other values lose data, so that a mirror refuses to run unless the option is in log.allow_lossy.
-        bearable: values that lose nothing but deserve a warning.
+        bearable: values that lose nothing, and are reported as a warning.
     """
 
     option: str

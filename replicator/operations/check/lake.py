@@ -149,7 +149,7 @@ def _interrupted_purges(purges: Mapping[str, Sequence[str]]) -> Iterator[CheckRe
 
 
 def _maintenance(config: Config, conditions: Sequence[TableCondition]) -> Iterator[CheckResult]:
-    """Warn of each kind of maintenance that is due and that `replicator run` does not do soon by itself."""
+    """Warn of each kind of maintenance that is overdue: `replicator run` does not do it soon by itself."""
     found: dict[tuple[str, str], list[str]] = {}
     for condition in conditions:
         for step in condition.overdue:

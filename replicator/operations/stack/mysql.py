@@ -23,7 +23,7 @@ def initialize(
     user_password: str,
     arguments: Sequence[str] = (),
 ) -> None:
-    """Create a data folder with the two users of the stack, so that the server never runs without passwords.
+    """Create a data folder with the two users of the stack, before the server runs: it never runs without passwords.
 
     Raises StackError with the end of the log if MySQL fails.
     """

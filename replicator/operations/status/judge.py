@@ -205,7 +205,7 @@ class Judge:
     def _lag(
         self, missing: Mapping[Partition, tuple[int, int]] | None, watermark_ms: int | None
     ) -> float | None:
-        """Return the age of the oldest change that is missing; of the newest one that is not, if that is unknown."""
+        """Return the age of the oldest missing change. If that is unknown: the age of the newest applied change."""
         complete = self._view.log_is_complete
         if missing is None or (complete is None and not missing):
             return None

@@ -55,25 +55,30 @@ class TableStatus:
     Attributes:
         table: its name in the lake, `namespace.name`; for a table with only a changelog, the changelog's name.
         source: the source table, `database.table`.
-        state: current (has everything that the source had, except for changes that are younger than the trigger and
-            some seconds; if the source is not queried, all of the log), may differ (the same, but foreign keys may have
-            changed rows without events, and the configuration only lets the mirror tell that), behind, paused, gone
-            (the source's table was dropped or renamed, and all its changes are in the lake), excluded (the
-            configuration does not include it, so it gets no changes), unknown (the log, the source or the connector
-            cannot be reached), or unreadable (files of the table are missing or cannot be read).
+        state: one of
+
+            - current: has all changes of the source but those of the last seconds; of the log, if the source is not
+              asked.
+            - may differ: as current, but foreign keys may have changed rows without events.
+            - behind: the source or the log has more changes.
+            - paused: stopped, until its cause is removed.
+            - gone: the source's table was dropped or renamed, and all its changes are in the lake.
+            - excluded: the configuration does not include it, so it gets no changes.
+            - unknown: the log, the source or the connector cannot be reached.
+            - unreadable: files of the table are missing or cannot be read.
         rows: number of rows of the mirror; None if that is unknown, because it has equality deletes.
         changes: number of rows of the changelog; None if there is no changelog.
         events_behind: number of offsets in the log that the mirror does not contain; None if unknown.
         position: the latest source position that it contains.
         newest_change_ms: source time of the newest change that it contains, milliseconds since the epoch.
         lag_seconds: the age of the oldest change that is not applied, 0 if all are; None if unknown. If it cannot be
-            read, that of the newest change that is applied, which is no less.
+            read, it is the age of the newest applied change, which is at least as old.
         committed_ms: time of the last commit, milliseconds since the epoch.
         commits: number of commits of the mirror.
         quarantined: number of unresolved quarantined events of this table.
         data_files, delete_files, bytes: size of the mirror's current snapshot.
         schema_changes: changes made to the mirror because its source changed, oldest first; see `ChangeNote`.
-        reason, next_step: why the table is not current, or what failed and is being retried, and what to do.
+        reason, next_step: why the table is not current, or is tried again, and what to do.
         unfilled: columns that the source added with an expression; older rows have null in them.
         snapshots: number of Iceberg snapshots of the mirror.
         kept: the statements that changed rows in the source without events, after which the mirror kept its rows.

@@ -115,7 +115,7 @@ def _defined_keys(elements: Iterable[Sequence[Token]]) -> Iterator[KeyDefinition
 
 
 def _defined_key(element: Sequence[Token]) -> KeyDefinition | None:
-    """Return the key that an element defines which is no column; None if it is another constraint."""
+    """Return the key that an element of `CREATE TABLE` defines, which is no column; None for other constraints."""
     at, symbol = 0, None
     if element[0].keyword == "CONSTRAINT":
         at = 1

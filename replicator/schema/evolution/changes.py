@@ -103,7 +103,7 @@ class ChangeType:
 
 @dataclass(frozen=True, slots=True)
 class RequireValues:
-    """Check that a column has no NULLs, which it cannot have any more; otherwise the source has changed them.
+    """Check that a column of the lake has no NULLs, because it became NOT NULL: the source would have changed them.
 
     Attributes:
         name, was: see `ChangeType`.

@@ -120,7 +120,7 @@ class OwnColumns:
         return tuple(f for f in fields_of(schema_json) if f.id not in own and not is_temporary(f.name))
 
     def types(self, schema_json: str) -> dict[str, LakeType]:
-        """Return the types of a table's columns without those that others added, and without a changelog's struct."""
+        """Return the types of the source's columns, without user columns and the changelog's struct `_change`."""
         users = {f.id for f in self.users(schema_json)}
         own = [f for f in fields_of(schema_json) if f.id not in users]
         return {f.name: kind for f in own if (kind := f.lake_type) is not None}

@@ -43,7 +43,7 @@ class LakeSide:
         columns: name → type, in order; primitive ones only.
         retired: columns that the source dropped.
         key: the key of the schema version that the table has.
-        users: columns that others added, which are not among `columns`.
+        users: the user columns: those that others added. `columns` does not contain them.
         nullable: columns that may be NULL in that version, if known.
     """
 
@@ -98,12 +98,12 @@ def plan(
 ) -> Plan:
     """Plan the evolution of a mirror.
 
-    Planning again after the changes were applied yields no changes. If `rows_known`, all rows are replaced by those of
-    the source.
+    Once the changes were applied, another plan has no changes. With `rows_known`, all rows are then replaced by those
+    of the source, so changes of unknown values are allowed.
 
     Raises:
-        UnknownValues: existing rows got values that no log contains, and not `rows_known`.
-        UnloggedChange: a statement changed rows without events, and not `rows_known`.
+        UnknownValues: existing rows got values that no log contains.
+        UnloggedChange: a statement changed rows without events.
         UnsupportedChange: a change cannot be applied, or its policy is "fail" or "pause".
     """
     found = _Planner(lake, source, policies, additive=False, rows_known=rows_known).plan()
@@ -136,10 +136,10 @@ def changelog_plan(
 
 
 def _refuse_names_of_users(lake: LakeSide, changes: Sequence[SchemaChange]) -> None:
-    """Check that no column gets the name of one that others added; Spark does not distinguish letter case.
+    """Check that no column gets the name of a user column. Spark ignores letter case.
 
     Raises:
-        UnsupportedChange: a column would.
+        UnsupportedChange: a column gets such a name.
     """
     users = {name.casefold(): name for name in lake.users}
     for name in new_names(changes):
@@ -151,7 +151,7 @@ def _refuse_names_of_users(lake: LakeSide, changes: Sequence[SchemaChange]) -> N
 
 
 def new_names(changes: Sequence[SchemaChange]) -> Iterator[str]:
-    """Yield the names that changes give to columns which did not have them."""
+    """Yield the names of new and renamed columns."""
     for change in changes:
         match change:
             case AddColumn(column=column):
@@ -385,7 +385,7 @@ def keeps_rows(policies: Policies) -> bool:
 
 
 def heals_rows(policies: Policies) -> bool:
-    """Return whether a mirror whose rows are not known any more may be read again without a command."""
+    """Return whether the mirror may read a table again by itself, once a change made its rows unknown."""
     return policies.get("unlogged", "reread") in ("reread", "follow")
 
 

@@ -70,11 +70,11 @@ class SchemaStep:
         retired: old name → the name under which the changelog keeps a column that the source dropped or converted.
         key_before: the key before the step if it changed; None if it did not.
         recreated: whether the source table was dropped and recreated, so that no earlier row is left.
-        unlogged: the statement with which the version begins if it changed rows without events, and the mirror does not
-            keep them.
-        known_from: the binlog key at which the table was read again, from which on the changelog has what the statement
-            did; None if it was not.
-        removed: which rows the statement `unlogged` removed, if the mirror follows it; None if it does not.
+        unlogged: the statement with which the version begins if it changed rows without events; None if the mirror
+            keeps its rows.
+        known_from: the binlog key at which the table was read again. From there on, the changelog has what the
+            statement did. None if the table was not read again.
+        removed: which rows the statement `unlogged` removed, if the mirror follows it; else None.
     """
 
     at: int

@@ -225,7 +225,7 @@ class HistoryBuilder:
         return condition
 
     def _with_strong_key(self, d: TableDefinition, schema: TableSchema) -> tuple[TableSchema, bool]:
-        """Return the schema that `d` defines, without a key that does not identify rows; and whether it is weak.
+        """Return the schema that `d` defines, and whether its key is weak. A key that may have equal rows is removed.
 
         See `SchemaVersion.weak_key`.
         """
@@ -302,7 +302,7 @@ class HistoryBuilder:
 
 
 def _with_other_rows(d: TableDefinition, version: SchemaVersion) -> SchemaVersion:
-    """Return the version of a table's name, with the statement by which a table with other rows took over that name.
+    """Return `version`, with the RENAME as its statement if a table with other rows took over the name.
 
     A copy that a tool made has the rows of the table that it replaces.
     """

@@ -137,7 +137,7 @@ def _with_rows(
 def _of_rows(
     unlogged: Mapping[TableId, str], position: SourcePosition, ts_ms: int
 ) -> Iterator[TableDefinition]:
-    """Yield the statements that changed rows of tables which the record does not define."""
+    """Yield a definition with only the statement, for each table in `unlogged`."""
     for table, statement in unlogged.items():
         yield TableDefinition(table, position, ts_ms, None, unlogged=statement, only_statement=True)
 
@@ -162,9 +162,9 @@ def _of_partitions(
     position: SourcePosition,
     ts_ms: int,
 ) -> Iterator[TableDefinition]:
-    """Yield the statements that changed partitions of tables which the record does not define.
+    """Yield a definition for each statement about partitions of a table that the record does not define.
 
-    Their changes of rows are removed from `unlogged`.
+    The table is removed from `unlogged`.
     """
     for table, change in partition_statements(statements, database):
         found = TableDefinition(table, position, ts_ms, None, partitions=change, only_statement=True)

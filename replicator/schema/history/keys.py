@@ -24,8 +24,8 @@ class KeyDefinition:
     Attributes:
         name: None if the server chooses one; `PRIMARY` for the primary key.
         first: the first column, after which the server names the key; None if it is an expression.
-        columns: the columns, of which no two rows have the same values unless one is NULL; None if the key is not
-            unique, or has an expression.
+        columns: the columns of a unique key: only rows with NULL in one of them may have equal values. None if the key
+            is not unique, or has an expression.
     """
 
     name: str | None

@@ -87,7 +87,7 @@ class Segment:
 
     @property
     def is_indexed(self) -> bool:
-        """Whether `source` is known, so that None means that there is no position."""
+        """Whether positions were looked up. If so, None in `source` means that there is no position."""
         return self.times is not None
 
 
@@ -149,7 +149,7 @@ class PartitionEntry:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRows:
-    """The rows that a table had at one position of the source, which no event of its topic has.
+    """The rows of a table at one position of the source. They were read apart: its topic has no events of them.
 
     Attributes:
         database, table: the source table.
@@ -176,14 +176,13 @@ class Manifest:
     each event.
 
     Attributes:
-        files: the files that are in no page, in the order in which they were written.
+        files: the newest files, in the order of writing. The older ones are in `pages`.
         pages: the older files; None if there are none.
         partitions: (topic, partition) → what the archive has of it, in all files.
         schemas: writer schemas of events in Avro, by the id in the headers of events.
-        topic_ids: topic → Kafka's id of the topic that all of its events are of; without topics of which that is
-            unknown, because an earlier version recorded their first events, or because they are not from Kafka.
-        partition_counts: topic → how many partitions it had when its first events were recorded; without topics of
-            which that is unknown.
+        topic_ids: topic → Kafka's id of it, which all of its events share. A topic is left out if the id is unknown:
+            an earlier version recorded its first events, or it is not from Kafka.
+        partition_counts: topic → how many partitions it had when its first events were recorded, if known.
     """
 
     topic_prefix: str

@@ -85,7 +85,7 @@ def _other_topic(live: str | None, archived: str | None) -> str | None:
 def split(
     ranges: Sequence[OffsetRange], joints: Mapping[PartitionKey, Joint]
 ) -> tuple[list[OffsetRange], list[OffsetRange]]:
-    """Divide `ranges` into those that the archive has, and those that Kafka has or that neither of them has."""
+    """Divide `ranges` into the parts to read from the archive, and all others, which are left to Kafka."""
     archived: list[OffsetRange] = []
     live: list[OffsetRange] = []
     for r in ranges:

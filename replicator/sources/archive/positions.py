@@ -1,7 +1,7 @@
 """Read the source's position of archived events, without decoding their rows.
 
-The position is in the source block of an event in JSON or Avro, or in the metadata fields of a flattened event. An
-event that has none, such as a tombstone, or that cannot be read has no position.
+The position is in the source block of an event in JSON or Avro, or in the metadata fields of a flattened event. A
+tombstone has no position, and neither has an event that cannot be read.
 """
 
 import io

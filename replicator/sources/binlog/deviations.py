@@ -121,8 +121,8 @@ class _Transaction:
 
     Attributes:
         by_id: the tables of its row events, by the number that these have.
-        deleted: the tables of which it deleted rows, if the events do not show what foreign keys did then.
-        updated: the same of updated rows.
+        deleted: the tables of which it deleted rows. Foreign keys may have changed rows of other tables then.
+        updated: the tables of which it updated rows. The same is true.
     """
 
     at: BinlogPlace

@@ -1,7 +1,7 @@
 """Build the definition of a table from the description that its row events have with `binlog_row_metadata = FULL`.
 
 The result has all that decides what the connector makes of a row: names, types, signs, character sets, labels and the
-primary key. It lacks what no event has: defaults, comments, other indexes, display widths.
+primary key. Events do not have defaults, comments, other indexes and display widths.
 """
 
 from collections.abc import Mapping

@@ -254,10 +254,10 @@ _READERS: Final = frozenset(
 
 
 def check_sequence(files: Sequence[BinlogFile]) -> None:
-    """Check that the files follow each other without a gap, and that all but the last one are complete.
+    """Check that the files follow each other, and that only the last one may be incomplete.
 
     Raises:
-        BinlogError: they do not.
+        BinlogError: a file between them is missing, or incomplete.
     """
     for problem in _problems(files):
         raise problem

@@ -217,9 +217,9 @@ def _text(value: bytes | str) -> str:
 
 
 def _without_cut(events: list[ListedEvent]) -> list[ListedEvent]:
-    """Return the events without a compressed transaction at the end, whose events may not all be listed.
+    """Return the events, but without a compressed transaction at the end: its own events may not all be listed.
 
-    MySQL lists them after it, each with the offset after it.
+    MySQL lists them after the transaction, each with the offset after it.
     """
     if events[-1].kind != PAYLOAD and events[-1].pos != events[-1].end:
         return events

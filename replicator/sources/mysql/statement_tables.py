@@ -59,8 +59,8 @@ def _called(connection: Connection, changed: ChangedTables) -> Iterator[str]:
 def _with_tables_of_views(connection: Connection, changed: ChangedTables) -> ChangedTables:
     """Return `changed` with the tables of views in it, also of views of views.
 
-    If the account may not see the tables of a view, these are taken to be all of its database. A name that is neither a
-    table nor a view that the account sees adds nothing: it may be a temporary table, or a column.
+    If the account may not see the tables of a view, all tables of the view's database are added. Other names add
+    nothing: they may be temporary tables, or columns.
     """
     views = {TableId(str(database), str(name)) for database, name in connection.execute(_VIEWS)}
     if not any(map(changed.may_have, views)):
