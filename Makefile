@@ -39,12 +39,13 @@ test-fast: setup  ## Tests that need neither Spark nor the real stack
 
 test: lint docs  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
-	@# The units use one core, and the tests on the real stack mostly wait: those of Spark run beside both.
+	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run beside each other.
 	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack and not long" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
-	  spark=$$!; failed=0; trap 'kill $$spark 2>/dev/null || true' EXIT; \
-	  $(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml; \
+	  spark=$$!; failed=0; \
+	  $(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml >$(REPORTS)/units.log 2>&1 & \
+	  units=$$!; trap 'kill $$spark $$units 2>/dev/null || true' EXIT; \
 	  $(RUN) pytest -v --one-case --durations=20 -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
-	  wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
+	  wait $$units || failed=1; cat $(REPORTS)/units.log; wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
 	  $(RUN) python -m tests.support.reports $(REPORTS)/{units,spark,stack}.xml; exit $$failed
 
 test-long: setup  ## The tests that take hours: all tests, cases and kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law

@@ -41,16 +41,16 @@ def operation(lake: LakeHarness) -> str:
 
 
 def test_many_commits_leave_few_files_without_maintenance(lake: LakeHarness) -> None:
-    batches, most = changes(41, batches=24, keys=90), 0
+    batches, most = changes(41, batches=14, keys=90), 0
     write(lake, batches)
     mirror = lake.mirror(config(lake))
     with captured_logs() as logs:
-        for number in range(24):
+        for number in range(14):
             advance(mirror, batches, number, number + 1)
             most = max(most, total(table(lake), "data-files"), total(table(lake), "delete-files"))
     assert [line for line in logs if line["event"] == "maintained"] == []
     assert most <= 5
-    assert total(table(lake, "shop_changes"), "data-files") == 24
+    assert total(table(lake, "shop_changes"), "data-files") == 14
     assert_exact(lake, batches)
 
 

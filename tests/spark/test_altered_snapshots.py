@@ -53,6 +53,7 @@ def test_rows_of_a_snapshot_have_its_definition(lake: LakeHarness, kind: str, si
     on="Iceberg; events by hand",
     outcome="the changes have the columns that the snapshot's definition shows",
 )
+@pytest.mark.long
 def test_changes_after_a_snapshot_have_its_definition_without_gtids(
     lake: LakeHarness, kind: str, size: int, file: int
 ) -> None:
@@ -120,6 +121,7 @@ def test_rows_of_a_snapshot_do_not_have_a_later_definition(lake: LakeHarness, ki
     on="Iceberg; events by hand",
     outcome="changes from before the snapshot have the columns from before it",
 )
+@pytest.mark.long
 def test_changes_from_before_a_snapshot_do_not_have_its_definition(
     lake: LakeHarness, kind: str, size: int, file: int
 ) -> None:

@@ -157,7 +157,7 @@ def examples(count: int) -> list[tuple[bytes | None, bytes]]:
     outcome="each is an event or has a reason for the quarantine",
 )
 def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
-    found = examples(max(500, EXAMPLES))
+    found = examples(max(200, EXAMPLES))
     rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(found)]
     frame = spark.createDataFrame(
         rows, "partition int, offset long, timestamp long, key binary, value binary"

@@ -2,13 +2,14 @@
 
 import pytest
 
+from replicator import failpoints
 from replicator.errors import CursorExpired, Unsettled
 from replicator.lake.reading.reader import newest_marker
 from replicator.model.changelog import RESTATED_KEY, Restatement, restated
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from tests.spark.test_quarantine import AFTERWARDS, CHANGES, CREATED, EVENTS, WIDENED, event, replayed, row
 from tests.support.consumers import StoredConsumer
-from tests.support.failpoints import PowerCut, power_cut
+from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, created, snapshot_read
 from tests.support.recreated_topic import recreate_topic, with_topic_id
@@ -77,15 +78,15 @@ def test_no_consumer_starts_with_a_mirror_that_lacks_replayed_events(lake: LakeH
     lake.write([CREATED, *EVENTS])
     lake.catch_up()
     lake.write([WIDENED])
-    crash, found = 0, None
-    while found is None:
-        crash += 1
-        try:
-            with power_cut(crash):
-                replayed(lake)
-        except PowerCut:
-            mirror, changelog = restatements(lake)
-            found = changelog if changelog != mirror else None
+
+    def reach(point: str) -> None:
+        if point == "between-commits":
+            raise PowerCut
+
+    with pytest.raises(PowerCut), failpoints.on_reach(reach):
+        replayed(lake)
+    mirror, changelog = restatements(lake)
+    assert mirror != changelog
     with pytest.raises(Unsettled, match="lacks changes"):
         consumer("mirror").read(lake.config())
     live = consumer("changelog")

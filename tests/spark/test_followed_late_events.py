@@ -83,6 +83,7 @@ def test_replayed_event_of_a_dropped_partition_is_refused(lake: LakeHarness, reb
     assert len(lake.rows("orders", "shop_changes")) == 6 + 3
 
 
+@pytest.mark.long
 def test_events_are_not_replayed_before_the_mirror_has_passed_a_statement(lake: LakeHarness) -> None:
     """Otherwise the mirror would delete rows before it has all of them."""
     scenario = with_quarantined_row(lake)
@@ -138,6 +139,7 @@ def in_partition(number: int, *records: Record) -> list[Record]:
 
 
 @pytest.mark.parametrize("before", [True, False])
+@pytest.mark.long
 def test_rows_do_not_come_back_with_another_partition_of_the_topic(lake: LakeHarness, before: bool) -> None:
     """Whether the partition exists at the statement already, or is added later."""
     scenario = partitioned()
@@ -157,6 +159,7 @@ def test_rows_do_not_come_back_with_another_partition_of_the_topic(lake: LakeHar
 
 
 @pytest.mark.parametrize("decided", [False, True])
+@pytest.mark.long
 def test_reread_of_a_mirror_that_has_not_passed_a_statement_is_exact(
     lake: LakeHarness, decided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

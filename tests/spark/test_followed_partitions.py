@@ -147,6 +147,7 @@ def test_statement_that_is_delivered_again_deletes_nothing_more(lake: LakeHarnes
     assert pairs(lake) == AFTER | {16: 16}
 
 
+@pytest.mark.long
 def test_statement_after_the_newest_event_is_followed(lake: LakeHarness) -> None:
     scenario = partitioned()
     scenario.insert(id=1, n=1)
@@ -247,6 +248,7 @@ def test_dates_are_followed_unless_one_may_be_a_zero_date(
         assert rebuilt(lake) == rows(lake)
 
 
+@pytest.mark.long
 def test_renamed_columns_and_later_changes_are_rebuilt(lake: LakeHarness) -> None:
     scenario = partitioned(
         "PARTITION BY LIST COLUMNS(n, id) (PARTITION p1 VALUES IN ((1, 1), (NULL, 2)))", key=()
@@ -268,6 +270,7 @@ def test_renamed_columns_and_later_changes_are_rebuilt(lake: LakeHarness) -> Non
 
 
 @pytest.mark.parametrize("changelog", [True, False])
+@pytest.mark.long
 def test_values_that_the_mirror_lacks_are_not_compared(lake: LakeHarness, changelog: bool) -> None:
     scenario = partitioned("PARTITION BY LIST (n) (PARTITION p1 VALUES IN (1))")
     scenario.insert(id=1, n=1)
@@ -279,6 +282,7 @@ def test_values_that_the_mirror_lacks_are_not_compared(lake: LakeHarness, change
     assert applied(lake, scenario, "once", config).summary().paused.keys() == {"shop.orders"}
 
 
+@pytest.mark.long
 def test_table_without_a_changelog_is_followed(lake: LakeHarness) -> None:
     assert (
         applied(lake, scenario_with(DROP), "each", configured(lake, changelog=False)).summary().paused == {}

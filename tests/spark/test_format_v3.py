@@ -226,11 +226,11 @@ def test_tables_stay_small_and_exact_and_rows_keep_their_ids(
     lake: LakeHarness, driver_max_events: int
 ) -> None:
     lake.driver_max_events = driver_max_events
-    batches = changes(36, batches=14, keys=40)
+    batches = changes(36, batches=10, keys=40)
     write(lake, batches)
     settings = config(lake, maintenance={"merge_files": 3, "max_snapshots": 8, "max_lag": "100000 days"})
     mirror, merges = lake.mirror(settings), 0
-    for number in range(14):
+    for number in range(10):
         before, since = (row_ids(lake), last_sequence(lake)) if number else ({}, 0)
         advance(mirror, batches, number, number + 1)
         merges += operation(lake) == "replace"

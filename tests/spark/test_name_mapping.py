@@ -87,6 +87,7 @@ def migrated(lake: LakeHarness, *columns: ColumnSpec) -> Scenario:
     return scenario
 
 
+@pytest.mark.long
 def test_migrated_table_follows_schema_changes(lake: LakeHarness) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
     scenario = migrated(lake, a, b)

@@ -209,6 +209,7 @@ def test_mirror_maintains_tables_whose_layout_an_operator_changed(lake: LakeHarn
     assert_exact(lake, batches)
 
 
+@pytest.mark.long
 def test_tagged_snapshot_and_branch_keep_their_rows(lake: LakeHarness) -> None:
     batches = changes(17, batches=6)
     maintenance = {"merge_files": 2, "max_snapshots": 2, "max_lag": "100000 days"}

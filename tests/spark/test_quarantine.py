@@ -153,9 +153,10 @@ def test_replay_leaves_the_same_rows_when_the_newest_event_is_replayed_first(lak
     lake.write([CREATED, *EVENTS])
     lake.catch_up()
     lake.write([WIDENED])
-    for offset in (7, 3, 6, 5, 4):
-        done = replayed(lake, wanted=QuarantineFilter(places=(LogCoordinate(ORDERS, 0, offset),)))
-        assert [p.offset for p in done.taken] == [offset]
+    for offsets in ((7,), (3, 6), (4, 5)):
+        places = tuple(LogCoordinate(ORDERS, 0, offset) for offset in offsets)
+        done = replayed(lake, wanted=QuarantineFilter(places=places))
+        assert {p.offset for p in done.taken} == {*offsets}
     assert mirrored(lake) == AFTERWARDS
     assert recorded(lake) == CHANGES
 

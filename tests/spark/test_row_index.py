@@ -42,7 +42,7 @@ def indexed(lake: LakeHarness) -> LakeHarness:
     return lake
 
 
-def batches_of(seed: int, count: int = 14) -> list[list[Record]]:
+def batches_of(seed: int, count: int = 9) -> list[list[Record]]:
     """Return batches for the driver and for the executors, in random order."""
     chance, small = random.Random(seed), changes(seed, batches=3 * count, size=5)
     found = []

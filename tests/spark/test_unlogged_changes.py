@@ -245,6 +245,7 @@ def test_table_whose_column_gets_another_type_is_read_again_and_can_be_rebuilt(
 
 
 @pytest.mark.parametrize("kind", ["varchar", "int"])
+@pytest.mark.long
 def test_table_whose_key_gets_another_type_is_read_again_and_can_be_rebuilt(
     lake: LakeHarness, kind: str
 ) -> None:
@@ -271,6 +272,7 @@ def test_table_whose_key_gets_another_type_is_read_again_and_can_be_rebuilt(
     assert pairs(lake, "then") == pairs(lake)
 
 
+@pytest.mark.long
 def test_rows_that_were_kept_are_gone_once_the_table_is_read_again(lake: LakeHarness) -> None:
     scenario = scenario_with(DROP)
     config = configured(lake, "keep")
@@ -285,6 +287,7 @@ def test_rows_that_were_kept_are_gone_once_the_table_is_read_again(lake: LakeHar
 
 @pytest.mark.parametrize("policy", ["reread", "keep"])
 @pytest.mark.parametrize("later_events", [False, True])
+@pytest.mark.long
 def test_statement_while_the_table_is_read_lets_reading_begin_again(
     lake: LakeHarness, policy: str, later_events: bool
 ) -> None:

@@ -44,7 +44,7 @@ def assert_small(lake: LakeHarness) -> None:
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 def test_tables_stay_small_and_exact_over_many_commits(lake: LakeHarness, driver_max_events: int) -> None:
     lake.driver_max_events = driver_max_events
-    batches = changes(1)
+    batches = changes(1, batches=12)
     apply(lake, config(lake), batches)
     assert_exact(lake, batches)
     assert_small(lake)
@@ -67,6 +67,7 @@ def test_maintenance_continues_over_several_slices_when_each_may_rewrite_few_byt
     assert_exact(lake, batches)
 
 
+@pytest.mark.long
 def test_partitioned_table_stays_exact_when_files_are_merged(lake: LakeHarness) -> None:
     batches = changes(2, batches=14)
     apply(lake, config(lake, table=[{"name": "shop.orders", "partition": ["bucket(2, id)"]}]), batches)
@@ -190,6 +191,7 @@ def test_process_merges_its_own_small_files_without_spark(lake: LakeHarness) -> 
     assert total(table(lake), "delete-files") <= 4
 
 
+@pytest.mark.long
 def test_spark_merges_small_files_of_which_the_process_knows_nothing(lake: LakeHarness) -> None:
     """Those of an earlier process, and those from before another writer's commit."""
     batches = changes(22, batches=16)
@@ -233,7 +235,7 @@ def test_small_files_are_merged_exactly_after_an_alter(lake: LakeHarness) -> Non
     lake.write(records)
     mirror = lake.mirror(config(lake, {"max_snapshots": 1000}))
     with captured_logs() as logs:
-        for end in range(3, 61, 3):
+        for end in range(5, 61, 5):
             mirror.advance({ORDERS: {0: end}})
     assert mirror.summary().paused == {}
     assert "merge small files" in merges(logs)
