@@ -22,7 +22,7 @@ from replicator.cli import (
     tag,
     verify,
 )
-from replicator.cli.output import next_step_lines
+from replicator.cli.next_steps import next_step_lines
 from replicator.errors import ReplicatorError
 from replicator.jvm.jars import report_downloads
 

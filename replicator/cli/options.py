@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from replicator.cli.output import remember_config
+from replicator.cli.next_steps import remember_config
 
 
 def _remembered(context: typer.Context, file: Path) -> Path:

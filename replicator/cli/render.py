@@ -12,16 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from replicator.cli.output import (
-    COLOURS,
-    coloured,
-    duration,
-    new_console,
-    new_table,
-    next_step_lines,
-    pasted,
-    print_json,
-)
+from replicator.cli.next_steps import next_step_lines, pasted
+from replicator.cli.output import COLOURS, coloured, duration, new_console, new_table, print_json
 from replicator.model.common import counted
 from replicator.model.reread import Phase, Request
 

@@ -11,15 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from replicator.cli.output import (
-    coloured,
-    duration,
-    new_console,
-    new_table,
-    next_step_lines,
-    pasted,
-    print_json,
-)
+from replicator.cli.next_steps import next_step_lines, pasted
+from replicator.cli.output import coloured, duration, new_console, new_table, print_json
 from replicator.cli.render import noteworthy, reread_lines, tag_notes, tag_table
 from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
 from replicator.model.common import counted, now_ms

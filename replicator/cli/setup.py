@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import typer
 
+from replicator.cli.next_steps import pasted
 from replicator.cli.options import DEFAULT_CONFIG, ConfigFile
-from replicator.cli.output import pasted
 from replicator.errors import UsageError
 
 _SERVER = "mysql://replicator@127.0.0.1:3306/"

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from replicator.cli import app
-from replicator.cli.output import commands_in, next_step_lines, pasted, remember_config
+from replicator.cli.next_steps import commands_in, next_step_lines, pasted, remember_config
 
 ROOT = Path(__file__).parents[3] / "replicator"
 _EXAMPLE = "shop.orders"
