@@ -17,7 +17,7 @@ from replicator.operations.binlog import ImportRequest, Progress, import_binlog
 from replicator.operations.binlog.scratch import connector_settings, scratch_config
 from replicator.operations.stack import Endpoints, LocalStack
 from replicator.sources.archive import ArchiveReader
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
 
 _DATABASE = "bench"
 _TOPIC = "bench.bench.orders"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from replicator.operations.check import CheckResult, Status
     from replicator.operations.drop import DropPlan, DropReport
     from replicator.operations.maintain import TableReport, TableSize
-    from replicator.operations.rebuild.report import RebuildReport
+    from replicator.operations.rebuild.writer import RebuildReport
 
 _DONE_SHOWN: Final = 5
 _NEW_SHOWN_MS: Final = 3_600_000

@@ -9,7 +9,7 @@ from replicator.cli.output import new_console, new_table, print_json
 from replicator.model.common import counted
 from replicator.operations.archive import ArchiveReport, PartitionReport
 from replicator.sources.archive import Segment
-from replicator.sources.archive.beginnings import Beginning
+from replicator.sources.archive.origin import Beginning
 from replicator.sources.archive.positions import SourceSpan
 
 _ALL_ROWS: Final = {Beginning.WHOLE: "yes", Beginning.PARTIAL: "no", Beginning.UNKNOWN: "unknown"}

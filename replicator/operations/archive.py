@@ -8,7 +8,7 @@ from replicator.errors import ArchiveError, UsageError
 from replicator.model.common import counted, matches
 from replicator.model.position import binlog_number
 from replicator.sources.archive import ArchiveReader, Segment, open_storage
-from replicator.sources.archive.beginnings import Beginning, Beginnings
+from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.archive.positions import SourceSpan
 
 OnProgress = Callable[[int, int], None]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from replicator.config import Config
 from replicator.errors import ConfigError, ConnectError
-from replicator.sources.connector_failure import is_unreadable
-from replicator.sources.connector_policy import Observation
-from replicator.sources.connector_settings import ONLY_CAPTURED, connector_config, kafka_log, secrets_in
-from replicator.sources.kafka_connect import ConnectorState, KafkaConnect, failure_hint
+from replicator.sources.connector.connect import ConnectorState, KafkaConnect, failure_hint
+from replicator.sources.connector.failure import is_unreadable
+from replicator.sources.connector.policy import Observation
+from replicator.sources.connector.settings import ONLY_CAPTURED, connector_config, kafka_log, secrets_in
 
 _WAITING = ("driver.autoReconnect",)
 """Options that make the connector wait for a MySQL server that does not respond."""

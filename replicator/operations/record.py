@@ -23,10 +23,9 @@ from replicator.sources.archive.format import Encoding, Event, Manifest, Partiti
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import Storage, open_storage
 from replicator.sources.archive.writer import MAX_BYTES, ArchiveWriter
-from replicator.sources.connector_settings import kafka_log
-from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
-from replicator.sources.kafka_errors import kafka_errors, translated
-from replicator.sources.schema_registry import Registry, writer_id
+from replicator.sources.connector.settings import kafka_log
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin, kafka_errors, translated
+from replicator.sources.kafka.schema_registry import Registry, writer_id
 
 BATCH = 5_000
 _LEAST_EVENT_BYTES: Final = 512

@@ -16,13 +16,13 @@ from replicator.errors import ConnectError, UsageError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.common import literal_regex
 from replicator.model.table import TableId, topic_name
-from replicator.sources.archive.beginnings import Beginning, Beginnings
 from replicator.sources.archive.format import ArchivedRows
+from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.storage import Storage
-from replicator.sources.connector_settings import connect_client, connector_config, kafka_log, secrets_in
-from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
-from replicator.sources.kafka_connect import KafkaConnect, failure_hint
+from replicator.sources.connector.connect import KafkaConnect, failure_hint
+from replicator.sources.connector.settings import connect_client, connector_config, kafka_log, secrets_in
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 
 _POLL_S: Final = 0.5
 _MARK: Final = "-rows-"
@@ -78,7 +78,7 @@ def archived_rows(
 
     with connect(config.source) as connection:
         server_id, ts_ms = connection.execute(
-            text("SELECT @@server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
+            text("SELECT server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
         ).one()
     main = kafka_log(config).topic_prefix
     return {

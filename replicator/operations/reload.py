@@ -9,8 +9,8 @@ from typing import Final
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, UsageError
 from replicator.runner.run_record import ReloadOutcome, RunRecord, read_record
-from replicator.sources.connector_settings import differing_selection
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.settings import differing_selection
 
 _POLL_S: Final = 0.2
 

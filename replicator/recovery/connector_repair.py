@@ -21,10 +21,10 @@ from replicator.errors import ConnectError, LogError
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked, record_in
 from replicator.model.table import TableId
-from replicator.sources.connector_policy import Observation
-from replicator.sources.connector_settings import connect_client, set_aside, setting_aside
-from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
-from replicator.sources.kafka_connect import Connector, KafkaConnect
+from replicator.sources.connector.connect import Connector, KafkaConnect
+from replicator.sources.connector.policy import Observation
+from replicator.sources.connector.settings import connect_client, set_aside, setting_aside
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.telemetry import get_logger
 
 REPAIR_KEY: Final = "replicator.connector-repair"

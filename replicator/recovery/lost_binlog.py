@@ -9,7 +9,7 @@ from typing import Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError
-from replicator.sources.connector_settings import connect_client
+from replicator.sources.connector.settings import connect_client
 from replicator.telemetry import get_logger
 
 REASON: Final = "MySQL deleted binlogs that the connector had not read"

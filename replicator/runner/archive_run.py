@@ -16,10 +16,10 @@ from replicator.runner.archive_rows import begin_with_rows
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_renames import TableRenames
 from replicator.sources.archive import open_storage
-from replicator.sources.archive.beginnings import Beginning, Beginnings
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.moments import Moments
+from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.change_log import Offsets, data_topic
 from replicator.telemetry import get_logger
 

@@ -26,7 +26,7 @@ from replicator.runner.topic_prefix import notice_other_prefix
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.compressed_positions import CompressedPositions
-from replicator.sources.schema_registry import GivenSchemas, Registry, WriterSchemas
+from replicator.sources.kafka.schema_registry import GivenSchemas, Registry, WriterSchemas
 from replicator.sources.source_positions import source_positions
 from replicator.watch.failed_connector import FailedConnector
 from replicator.watch.noted_failure import NotedFailure

@@ -3,9 +3,8 @@
 from replicator.config import Config, KafkaLog
 from replicator.runner.archive_run import staging_folder
 from replicator.sources.archive import open_storage
-from replicator.sources.archive.past import RecordedPast
-from replicator.sources.joined_log import JoinedLog
-from replicator.sources.kafka import KafkaChangeLog
+from replicator.sources.joined_log import JoinedLog, RecordedPast
+from replicator.sources.kafka.log import KafkaChangeLog
 
 FollowedLog = KafkaChangeLog | JoinedLog
 """The log of a mirror that follows Kafka."""

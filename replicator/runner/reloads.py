@@ -20,7 +20,7 @@ from replicator.config.changes import changed_keys, refuse_fixed
 from replicator.errors import ReplicatorError
 from replicator.runner.kafka_log import FollowedLog, open_kafka_log
 from replicator.runner.run_record import ReloadOutcome, RunRecorder
-from replicator.sources.connector_settings import kafka_log
+from replicator.sources.connector.settings import kafka_log
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")

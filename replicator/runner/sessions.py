@@ -31,7 +31,7 @@ from replicator.runner.signals import stop_on_signals
 from replicator.runner.stream import KafkaStream, follow
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.sources.change_log import ChangeLog
-from replicator.sources.connector_settings import kafka_log
+from replicator.sources.connector.settings import kafka_log
 from replicator.telemetry import get_logger
 from replicator.watch.connector_watch import watching
 from replicator.watch.noted_failure import NotedFailure

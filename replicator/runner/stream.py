@@ -20,8 +20,8 @@ from replicator.jvm.spark import check_java, first_line
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from replicator.sources.change_log import Offsets
-from replicator.sources.kafka import FETCH_OPTIONS
-from replicator.sources.topic_patterns import topic_pattern
+from replicator.sources.kafka.log import FETCH_OPTIONS
+from replicator.sources.kafka.topic_patterns import topic_pattern
 from replicator.telemetry import get_logger
 from replicator.watch.connector_watch import SourceGoal
 

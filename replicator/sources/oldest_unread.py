@@ -16,7 +16,7 @@ from replicator.errors import ReplicatorError
 from replicator.model.common import now_ms
 from replicator.model.position import binlog_number
 from replicator.sources.binlog.download import first_commit_s
-from replicator.sources.kafka_admin import QUIET
+from replicator.sources.kafka.admin import QUIET
 from replicator.sources.source_view import SourceView
 
 _MOST: Final = 200

@@ -6,8 +6,8 @@ from typing import Final, Protocol
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.sources.connector_settings import connect_client
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.settings import connect_client
 
 _READ_TIMEOUT_S: Final = 10
 

@@ -15,10 +15,10 @@ from replicator.errors import ConnectError, LogError, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.common import quoted
 from replicator.sources.archive import ArchiveReader, open_storage
-from replicator.sources.connector_policy import MISSING, UNREACHABLE, Observation
-from replicator.sources.connector_settings import connect_client
-from replicator.sources.kafka_admin import QUICK_S, KafkaAdmin
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.policy import MISSING, UNREACHABLE, Observation
+from replicator.sources.connector.settings import connect_client
+from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.tables import tables_in_source
 

@@ -17,9 +17,9 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import counted
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
-from replicator.sources.connector_settings import connect_client
-from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.settings import connect_client
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.verify.later_changes import Offsets, offsets
 
 _FEW: Final = 20

@@ -22,11 +22,10 @@ from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
 from replicator.runner.table_states import TableStates
 from replicator.sources.binlog.deviations import Deviation, DeviationKind, RowChanges
-from replicator.sources.connector_settings import connect_client
+from replicator.sources.connector.settings import connect_client
 from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.deviation_reader import DeviationReader
-from replicator.sources.mysql.statement_tables import changed_in_source
-from replicator.sources.mysql.tables import tables_in_source
+from replicator.sources.mysql.tables import changed_in_source, tables_in_source
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.binlog")

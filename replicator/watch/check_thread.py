@@ -220,8 +220,8 @@ class CheckThread:
         different = {table for table, result in results if result.verdict == "different"}
         if not different:
             return {}
-        from replicator.sources.mysql.cascades import read_cascades  # noqa: PLC0415
         from replicator.sources.mysql.connection import connect, server_version  # noqa: PLC0415
+        from replicator.sources.mysql.tables import read_cascades  # noqa: PLC0415
 
         with connect(self._config.source) as connection:
             if server_version(connection) >= _SERVER_CASCADES:

@@ -16,7 +16,8 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, ConnectError, NotCaughtUp, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.recovery.lost_binlog import LostBinlog
-from replicator.sources.connector_policy import (
+from replicator.sources.connector.connect import KafkaConnect, failure_hint, lost_binlog
+from replicator.sources.connector.policy import (
     LIMITS,
     MISSING,
     UNREACHABLE,
@@ -25,8 +26,7 @@ from replicator.sources.connector_policy import (
     RestartPolicy,
     WaitLimits,
 )
-from replicator.sources.connector_settings import connect_client
-from replicator.sources.kafka_connect import KafkaConnect, failure_hint, lost_binlog
+from replicator.sources.connector.settings import connect_client
 from replicator.telemetry import get_logger
 from replicator.watch.noted_failure import NotedFailure
 

@@ -30,7 +30,7 @@ from replicator.model.table import TableId
 from replicator.runner.table_states import TableStates
 from replicator.schema.history.comparison import SourceDefinition, differences
 from replicator.schema.history.versions import SchemaVersion
-from replicator.sources.connector_settings import connect_client, differing_selection
+from replicator.sources.connector.settings import connect_client, differing_selection
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.definitions import read_definitions
 from replicator.sources.mysql.tables import tables_in_source

@@ -17,8 +17,8 @@ from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.recovery.service import Rereads
 from replicator.runner.table_states import TableStates
-from replicator.sources.connector_failure import Failure
-from replicator.sources.connector_settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client, kafka_log
+from replicator.sources.connector.failure import Failure
+from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client, kafka_log
 from replicator.telemetry import get_logger
 from replicator.watch.noted_failure import NotedFailure
 from replicator.watch.skipped_events import SkippedEvents, read_end

@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from replicator.config import Config
-from replicator.sources.connector_failure import Failure, failure_in
+from replicator.sources.connector.failure import Failure, failure_in
 
 _STATEMENT_S: Final = 60.0
 """A connector that cannot parse a statement for longer than this is left to the usual restarts."""

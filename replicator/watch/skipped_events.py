@@ -19,7 +19,7 @@ from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.recovery.service import Rereads
 from replicator.sources.binlog.deviations import BinlogPlace, RowChanges
-from replicator.sources.connector_settings import FAIL_AT_EVENTS, SKIP_EVENTS
+from replicator.sources.connector.settings import FAIL_AT_EVENTS, SKIP_EVENTS
 from replicator.telemetry import get_logger
 
 SKIPPED_KEY: Final = "replicator.skipped-events"

@@ -24,7 +24,7 @@ from replicator.operations.stack.process import Child
 from replicator.operations.stack.state import PartState
 from replicator.sources.archive import ArchiveReader, Event, open_storage
 from replicator.sources.archive.origin import load_origin
-from replicator.sources.connector_settings import connect_client
+from replicator.sources.connector.settings import connect_client
 from tests.e2e.test_conformance import (
     available,
     await_records,

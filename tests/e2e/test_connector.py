@@ -13,7 +13,7 @@ import requests
 from replicator.config import load
 from replicator.operations.connector import register
 from replicator.operations.stack import Part
-from replicator.sources.connector_settings import connector_config
+from replicator.sources.connector.settings import connector_config
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.source import SourceDatabase

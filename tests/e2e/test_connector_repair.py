@@ -19,12 +19,8 @@ from replicator.operations.stack import LocalStack
 from replicator.operations.status.mirror_status import TableStatus
 from replicator.operations.status.read import read_status
 from replicator.recovery.connector_repair import REPAIR_POINTS, ConnectorRepair
-from replicator.sources.connector_settings import (
-    ONLY_CAPTURED,
-    SKIP_STATEMENTS,
-    connect_client,
-)
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client
 from replicator.verify.mirror_check import Wanted, verify
 from replicator.verify.results import Verdict
 from tests.support import topics

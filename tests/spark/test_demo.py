@@ -9,9 +9,8 @@ import pytest
 
 from replicator.config import load
 from replicator.operations.demo import RECORDING
-from replicator.operations.demo.compare import compare_lake
+from replicator.operations.demo.compare import RecordedSource, compare_lake
 from replicator.operations.demo.show import shell_lines, snippets
-from replicator.operations.demo.source import RecordedSource
 
 pytestmark = pytest.mark.spark
 

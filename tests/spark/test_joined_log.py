@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from replicator.sources.archive import ArchiveReader, open_storage
-from replicator.sources.archive.past import RecordedPast
 from replicator.sources.change_log import ChangeLog
-from replicator.sources.joined_log import JoinedLog
+from replicator.sources.joined_log import JoinedLog, RecordedPast
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut

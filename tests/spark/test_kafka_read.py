@@ -4,7 +4,7 @@ import pytest
 
 from replicator.config import KafkaLog
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.kafka import KafkaChangeLog
+from replicator.sources.kafka.log import KafkaChangeLog
 from tests.support.lake_harness import LakeHarness
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from replicator.model.common import matches, to_regex
-from replicator.sources.connector_settings import table_patterns
-from replicator.sources.topic_patterns import topic_pattern
+from replicator.sources.connector.settings import table_patterns
+from replicator.sources.kafka.topic_patterns import topic_pattern
 
 characters = "abA.*?[]!^-_$\\(){}|+#, \n\r\u0085\u2028äß"
 texts = st.text(characters, min_size=1, max_size=6)

@@ -15,8 +15,7 @@ from replicator.model.moments import parse_as_of
 from replicator.model.reread import DONE_KEY
 from replicator.operations.rebuild.rebuild import rebuild as command
 from replicator.operations.rebuild.rebuild import rebuild_tables
-from replicator.operations.rebuild.report import RebuildReport
-from replicator.operations.rebuild.writer import RebuildWriter
+from replicator.operations.rebuild.writer import RebuildReport, RebuildWriter
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Record

@@ -18,7 +18,7 @@ from replicator.config import load
 from replicator.errors import ConnectError, UsageError
 from replicator.operations.connector import register
 from replicator.operations.stack import PARTS, LocalStack
-from replicator.sources.schema_registry import Registry
+from replicator.sources.kafka.schema_registry import Registry
 from tests.support.mirror import until
 from tests.support.source import SourceDatabase
 

@@ -7,8 +7,8 @@ import pytest
 from replicator.config import Config
 from replicator.errors import PrivilegeError
 from replicator.model.table import TableId
-from replicator.operations.check.replicas import check_replicas, read_replicas
 from replicator.operations.check.source_facts import read_source_facts
+from replicator.operations.check.tables import check_replicas, read_replicas
 from replicator.sources.mysql.connection import MySqlServer, connect_to
 from replicator.sources.mysql.replication import ReplicaLag, read_replica_lag, watched_servers
 from replicator.sources.mysql.stop_signal import StopSignal

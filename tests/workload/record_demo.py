@@ -25,7 +25,7 @@ from replicator.model.gtid import Transaction
 from replicator.model.table import TableId
 from replicator.operations.connector import register
 from replicator.operations.demo import RECORDING
-from replicator.operations.demo.source import FORMAT, SOURCE_NAME, VERSION
+from replicator.operations.demo.compare import FORMAT, SOURCE_NAME, VERSION
 from replicator.operations.record import record, recorded_topics
 from replicator.operations.stack import Endpoints, LocalStack, Options
 from replicator.sources.archive import ArchiveReader

@@ -40,7 +40,7 @@ from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import SOURCE_FIELDS
 from replicator.model.table import TableSchema
-from replicator.sources.schema_registry import HEADER_BYTES
+from replicator.sources.kafka.schema_registry import HEADER_BYTES
 
 NO_WRITER: Final = -1
 """Writer schema id of records that are not in Confluent's wire format."""

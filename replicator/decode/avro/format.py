@@ -20,7 +20,7 @@ from replicator.model.document import Document
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.history.declared import definitions_of
 from replicator.schema.history.versions import SchemaHistory, TableDefinition
-from replicator.sources.schema_registry import HEADER_BYTES, WriterSchemas, writer_id
+from replicator.sources.kafka.schema_registry import HEADER_BYTES, WriterSchemas, writer_id
 
 
 @dataclass(frozen=True, slots=True)

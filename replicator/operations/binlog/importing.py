@@ -18,11 +18,10 @@ from replicator.model.common import has_wildcard, matches
 from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from replicator.operations.binlog import definitions as found
+from replicator.operations.binlog.checks import EventOrder, SkippedStatements
 from replicator.operations.binlog.definitions import Definitions
-from replicator.operations.binlog.event_order import EventOrder
 from replicator.operations.binlog.request import ImportRequest
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
-from replicator.operations.binlog.skipped_statements import SkippedStatements
 from replicator.operations.record import RecordProgress, RecordTimes, RewrittenTopics, record
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.origin import Origin, save_origin
@@ -30,9 +29,9 @@ from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
 from replicator.sources.binlog.table_map import TableMap
-from replicator.sources.connector_settings import kafka_log
-from replicator.sources.kafka import KafkaChangeLog
-from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
+from replicator.sources.connector.settings import kafka_log
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
+from replicator.sources.kafka.log import KafkaChangeLog
 
 _RECORD_S: Final = 30.0
 """How often events are recorded while Debezium reads: rarely, because each time begins another file of the archive."""

@@ -21,8 +21,8 @@ from replicator.operations.stack import Endpoints, LocalStack, Options
 from replicator.operations.stack.mysql_program import series
 from replicator.sources.binlog.row_metadata import Collation, quoted
 from replicator.sources.binlog.scan import BinlogFile
-from replicator.sources.connector_settings import connector_config, secrets_in
-from replicator.sources.kafka_connect import KafkaConnect, failure_hint, lost_binlog
+from replicator.sources.connector.connect import KafkaConnect, failure_hint, lost_binlog
+from replicator.sources.connector.settings import connector_config, secrets_in
 
 CONNECTOR: Final = "binlog-import"
 STUCK_S: Final = 300.0

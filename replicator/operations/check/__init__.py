@@ -18,16 +18,15 @@ from replicator.errors import (
     ReplicatorError,
 )
 from replicator.model.common import counted
-from replicator.operations.check.archive import check_archive
 from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
 from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics
 from replicator.operations.check.machine import check_machine
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
-from replicator.operations.check.schema_topic import check_schema_topic
+from replicator.operations.check.topics import check_archive, check_schema_topic
 from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.archive.reader import find_manifest
-from replicator.sources.kafka_connect import without_login
-from replicator.sources.schema_registry import Registry
+from replicator.sources.connector.connect import without_login
+from replicator.sources.kafka.schema_registry import Registry
 
 __all__ = ["CheckResult", "Status", "refuse_losses", "refuse_start", "run_checks", "worst"]
 
@@ -135,9 +134,9 @@ def _area(name: str, checks: Callable[[Config], Iterable[CheckResult]], config: 
 def _source(config: Config) -> list[CheckResult]:
     if config.source.url is None:
         return []
-    from replicator.operations.check.columns import check_columns  # noqa: PLC0415 - heavy, and `run` needs none of it
     from replicator.operations.check.source import check_partitions, check_source, keyless_tables  # noqa: PLC0415
     from replicator.operations.check.source_facts import read_source_facts  # noqa: PLC0415
+    from replicator.operations.check.tables import check_columns  # noqa: PLC0415 - heavy, and `run` needs none of it
 
     facts = read_source_facts(config)
     reached = ok("source: reachable", f"{config.source.url} as {facts.user}")
@@ -154,7 +153,7 @@ def _source(config: Config) -> list[CheckResult]:
 def _replicas(config: Config) -> Iterable[CheckResult]:
     if config.bootstrap.max_replica_lag is None:
         return []
-    from replicator.operations.check.replicas import check_replicas, read_replicas  # noqa: PLC0415 - heavy
+    from replicator.operations.check.tables import check_replicas, read_replicas  # noqa: PLC0415 - heavy
 
     return check_replicas(read_replicas(config), config)
 

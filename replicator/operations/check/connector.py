@@ -8,10 +8,10 @@ from replicator.config import Config
 from replicator.model.events import ADD_FIELDS
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
-from replicator.sources.connector_policy import Observation
-from replicator.sources.connector_settings import differing_selection
-from replicator.sources.kafka_connect import failure_hint
-from replicator.sources.topic_patterns import topic_pattern
+from replicator.sources.connector.connect import failure_hint
+from replicator.sources.connector.policy import Observation
+from replicator.sources.connector.settings import differing_selection
+from replicator.sources.kafka.topic_patterns import topic_pattern
 
 _FLATTENS = "ExtractNewRecordState"
 _MYSQL_CONNECTOR = "io.debezium.connector.mysql.MySqlConnector"

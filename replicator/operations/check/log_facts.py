@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from replicator.config import KafkaLog
 from replicator.sources.archive.joints import LiveTopic
-from replicator.sources.kafka_admin import QUICK_S, KafkaAdmin
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from typing import Final
 
 from replicator.config import Config, load
 from replicator.errors import CheckFailed, UsageError
-from replicator.operations.demo.compare import DemoResult, compare_lake
+from replicator.operations.demo.compare import DemoResult, RecordedSource, compare_lake
 from replicator.operations.demo.show import print_result
-from replicator.operations.demo.source import RecordedSource
 from replicator.runner.process import replay
 from replicator.sources.archive import ArchiveReader
 from replicator.telemetry import setup_logging

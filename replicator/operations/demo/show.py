@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from replicator.operations.demo.compare import ComparedTable, DemoResult
-from replicator.operations.demo.source import RecordedSource
+from replicator.operations.demo.compare import ComparedTable, DemoResult, RecordedSource
 
 _KINDS: Final = (
     ("INSERT", "inserts"),

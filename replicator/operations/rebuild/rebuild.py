@@ -17,11 +17,9 @@ from replicator.jvm.spark import check_java, first_line, running_session
 from replicator.lake.catalog.tables import Lake
 from replicator.model.moments import AsOf
 from replicator.operations.rebuild.changes import read_changes
-from replicator.operations.rebuild.moment import find_bound
-from replicator.operations.rebuild.planning import plan_rebuild, source_tables
-from replicator.operations.rebuild.report import RebuildReport
+from replicator.operations.rebuild.planning import find_bound, plan_rebuild, source_tables
 from replicator.operations.rebuild.rows import LACKS_CHANGES
-from replicator.operations.rebuild.writer import RebuildWriter
+from replicator.operations.rebuild.writer import RebuildReport, RebuildWriter
 from replicator.runner.lock import only_one
 
 ShowProgress = Callable[[str, int, int], None]

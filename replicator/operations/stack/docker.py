@@ -16,8 +16,8 @@ from typing import Any
 from replicator.config.paths import resource
 from replicator.errors import StackError
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir
-from replicator.operations.stack.health import responds
 from replicator.operations.stack.process import free_port
+from replicator.operations.stack.programs import responds
 from replicator.operations.stack.state import (
     PARTS,
     USUAL_PARTS,

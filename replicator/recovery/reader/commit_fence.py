@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from replicator.batch.state.partition_counts import number_of
 from replicator.config import KafkaLog
 from replicator.model.reread import Request
-from replicator.sources.kafka_admin import PATIENT_S, KafkaAdmin
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.model.table import Column
 from replicator.model.types import LakeType
-from replicator.sources.mysql.session import SESSION
+from replicator.sources.mysql.connection import SESSION
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable, Wire
 from replicator.telemetry import get_logger
 

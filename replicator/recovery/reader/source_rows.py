@@ -12,7 +12,7 @@ from replicator.decode.values import spark_type, transformed
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
 from replicator.model.table import Column, TableSchema
-from replicator.sources.mysql.session import jdbc_url
+from replicator.sources.mysql.connection import jdbc_url
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable, Wire
 
 _ROW_BY_ROW: Final = str(-(1 << 31))

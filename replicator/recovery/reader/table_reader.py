@@ -39,10 +39,10 @@ from replicator.recovery.reader.prepared_rows import PreparedRows
 from replicator.recovery.reader.source_rows import matched_columns
 from replicator.recovery.reader.staging import Staging
 from replicator.schema.history.order import binlog_key
-from replicator.sources.connector_settings import connect_client
-from replicator.sources.kafka_connect import KafkaConnect
-from replicator.sources.mysql.commits import FILE_START, rotate_binlog
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.settings import connect_client
 from replicator.sources.mysql.connection import connect, read_binlog_end
+from replicator.sources.mysql.replication import FILE_START, rotate_binlog
 from replicator.sources.mysql.stop_signal import StopSignal
 from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe
 from replicator.sources.mysql.throttle import OnWait, Throttle
@@ -149,7 +149,7 @@ class TableReader:
             raise _changed(self.request.table)
         columns = matched_columns(table, self.columns)
         self._refuse_zero_dates(connection, table)
-        plain = not connection.scalar(text("SELECT @@require_secure_transport"))
+        plain = not connection.scalar(text("SELECT require_secure_transport"))
         self.on_rows(state.rows, max(table.rows, state.rows))
         with PartReader(self.config, self.staging, table, columns, may_be_plain=plain) as reader:
             return self._read_parts(connection, table, reader, state)
@@ -430,7 +430,7 @@ def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
 
 
 def _server_id(connection: Connection) -> int:
-    return int(connection.scalar(text("SELECT @@server_id")))
+    return int(connection.scalar(text("SELECT server_id")))
 
 
 def _time_ms(connection: Connection) -> int:

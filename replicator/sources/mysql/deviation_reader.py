@@ -14,9 +14,9 @@ from replicator.model.binlog import BinlogEnd, Watched
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
 from replicator.schema.ddl.rows import ChangedTables
-from replicator.sources.binlog.cascades import Cascade
 from replicator.sources.binlog.deviations import (
     BinlogPlace,
+    Cascade,
     Deviation,
     DeviationKind,
     DeviationScanner,
@@ -27,8 +27,8 @@ from replicator.sources.binlog.deviations import (
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
 from replicator.sources.mysql.binlogs import previous_gtids
-from replicator.sources.mysql.cascades import read_cascades
 from replicator.sources.mysql.connection import read_binlog_end
+from replicator.sources.mysql.tables import read_cascades
 
 _FILE_START: Final = 4
 _MOST_GTIDS: Final = 600
@@ -106,7 +106,7 @@ class DeviationReader:
         Raises:
             SourceError: the server cannot be queried.
         """
-        server = str(connection.scalar(text("SELECT @@server_uuid")))
+        server = str(connection.scalar(text("SELECT server_uuid")))
         end = read_binlog_end(connection)
         if self.reached is None:
             self._begin(server, BinlogPlace(end.file, end.pos))

@@ -24,7 +24,7 @@ from replicator.model.table import Column, TableSchema
 from replicator.model.types import Encoding, decimal
 from replicator.operations.record import encoding_of
 from replicator.schema.history.declared import table_definitions
-from replicator.sources.schema_registry import GivenSchemas
+from replicator.sources.kafka.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.support.golden import AVRO_KEY, AVRO_VALUE, golden_events, golden_files

@@ -18,7 +18,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
 from replicator.schema.history.builder import with_observed
 from replicator.schema.history.versions import SchemaHistory, TableDefinition
-from replicator.sources.schema_registry import GivenSchemas
+from replicator.sources.kafka.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event, with_value_schema
 from tests.support.golden import AVRO_KEY, AVRO_VALUE

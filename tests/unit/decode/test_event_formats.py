@@ -13,7 +13,7 @@ from replicator.errors import DecodeError
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
 from replicator.schema.history.versions import SchemaHistory
-from replicator.sources.schema_registry import GivenSchemas
+from replicator.sources.kafka.schema_registry import GivenSchemas
 from tests.oracle.avro import AvroTopics
 from tests.oracle.events import (
     ColumnSpec,

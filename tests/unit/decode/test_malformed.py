@@ -21,7 +21,7 @@ from replicator.model.types import decimal
 from replicator.operations.record import encoding_of
 from replicator.schema.ddl.tables import computed_columns, parse
 from replicator.schema.history.declared import table_definitions
-from replicator.sources.schema_registry import GivenSchemas
+from replicator.sources.kafka.schema_registry import GivenSchemas
 from tests.support.golden import AVRO_VALUE
 from tests.support.malformed_events import (
     AVRO_EMPTY,

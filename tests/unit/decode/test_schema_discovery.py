@@ -13,7 +13,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING, Encoding, decimal
 from replicator.schema.history.versions import TableDefinition
-from replicator.sources.schema_registry import GivenSchemas
+from replicator.sources.kafka.schema_registry import GivenSchemas
 
 TABLE = TableId("shop", "orders")
 ID = Column("id", LONG, nullable=False)

@@ -12,7 +12,7 @@ from replicator.config import Config, SourceConfig, parse
 from replicator.errors import ConfigError, ConnectError
 from replicator.model.events import SOURCE
 from replicator.operations.connector import register
-from replicator.sources.connector_settings import connector_config, table_patterns
+from replicator.sources.connector.settings import connector_config, table_patterns
 from tests.support.kafka_connect import Connect, serving
 
 PASSWORD = "hunter2-secret"

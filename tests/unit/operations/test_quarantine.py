@@ -22,7 +22,7 @@ from replicator.operations.quarantine import (
 )
 from replicator.runner.lock import only_one
 from replicator.sources.change_log import RECORDS
-from replicator.sources.schema_registry import GivenSchemas
+from replicator.sources.kafka.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.support.config import minimal_config

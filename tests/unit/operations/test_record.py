@@ -20,7 +20,7 @@ from replicator.operations.record import (
     recorded_topics,
 )
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, open_storage
-from replicator.sources.kafka_admin import KafkaAdmin
+from replicator.sources.kafka.admin import KafkaAdmin
 from tests.support.config import minimal_config
 from tests.support.mirror import until
 from tests.support.mock_broker import MockBroker

@@ -17,7 +17,7 @@ from replicator.config import Config, load
 from replicator.errors import CheckFailed, ConnectError, UsageError
 from replicator.operations.reload import check_connector, reload
 from replicator.runner.run_record import RunRecord, read_record, write_record
-from replicator.sources.connector_settings import table_selection
+from replicator.sources.connector.settings import table_selection
 from tests.support.config import minimal_config
 from tests.support.config_files import GOOD, load_text
 from tests.support.kafka_connect import Connect, serving

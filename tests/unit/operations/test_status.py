@@ -27,7 +27,7 @@ from replicator.operations.status.lake_state import read_lake
 from replicator.operations.status.mirror_status import Problem, TableStatus
 from replicator.operations.status.read import read_status
 from replicator.runner.run_record import RunRecord
-from replicator.sources.connector_policy import Observation
+from replicator.sources.connector.policy import Observation
 from replicator.sources.oldest_unread import OldestUnread
 from replicator.sources.source_view import SourceView
 from tests.support.marked_lake import TOPIC, marker, write

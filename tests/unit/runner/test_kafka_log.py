@@ -10,7 +10,7 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import ArchiveError
 from replicator.runner.kafka_log import open_kafka_log
 from replicator.sources.joined_log import JoinedLog
-from replicator.sources.kafka import KafkaChangeLog
+from replicator.sources.kafka.log import KafkaChangeLog
 from tests.support.config import minimal_config
 
 

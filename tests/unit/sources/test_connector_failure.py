@@ -3,8 +3,8 @@
 import pytest
 
 from replicator.model.table import TableId
-from replicator.sources.connector_failure import failure_in
-from replicator.sources.kafka_connect import failure_hint
+from replicator.sources.connector.connect import failure_hint
+from replicator.sources.connector.failure import failure_in
 
 STOPPED = "An exception occurred in the change event producer. This connector will be stopped. "
 A, OTHER, DOTTED = TableId("shop", "a"), TableId("shop", "other"), TableId("shop", "a.b")

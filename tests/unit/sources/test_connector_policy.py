@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.sources.connector_policy import MISSING, UNREACHABLE, Observation, Patience, RestartPolicy
+from replicator.sources.connector.policy import MISSING, UNREACHABLE, Observation, Patience, RestartPolicy
 
 RUNNING = Observation("RUNNING", name="shop")
 LOST = Observation("FAILED", "Failed to read next byte from position 651", "shop")

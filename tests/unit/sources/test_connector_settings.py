@@ -5,7 +5,7 @@ import re
 import pytest
 
 from replicator.model.table import TableId
-from replicator.sources.connector_settings import set_aside, setting_aside, table_patterns
+from replicator.sources.connector.settings import set_aside, setting_aside, table_patterns
 
 LISTED = "table.include.list"
 BEFORE = {LISTED: table_patterns(["shop.*", "a,b.t?"], ["shop.tmp"]), "topic.prefix": "shop"}

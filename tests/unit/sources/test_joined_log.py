@@ -10,9 +10,8 @@ import pytest
 from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit_marker import OffsetRange
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, open_storage
-from replicator.sources.archive.past import RecordedPast
 from replicator.sources.change_log import TooLarge
-from replicator.sources.joined_log import JoinedLog
+from replicator.sources.joined_log import JoinedLog, RecordedPast
 from tests.support.kept_log import Kept, KeptLog, id_of, record_log
 from tests.support.logs import captured_logs
 

@@ -6,8 +6,8 @@ import pytest
 
 from replicator.config import KafkaLog
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.kafka import KafkaChangeLog
-from replicator.sources.kafka_admin import KafkaAdmin
+from replicator.sources.kafka.admin import KafkaAdmin
+from replicator.sources.kafka.log import KafkaChangeLog
 from tests.support.mock_broker import MockBroker
 
 

@@ -11,8 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from replicator.config import KafkaLog, SecretRef
 from replicator.errors import ConfigError, LogUnavailable, ReplicatorError
-from replicator.sources.kafka_admin import KafkaAdmin
-from replicator.sources.kafka_errors import kafka_errors, translated
+from replicator.sources.kafka.admin import KafkaAdmin, kafka_errors, translated
 from tests.support.mock_broker import MockBroker
 
 

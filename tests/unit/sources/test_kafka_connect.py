@@ -8,7 +8,7 @@ import pytest
 
 from replicator.config import KafkaLog
 from replicator.errors import ConnectError
-from replicator.sources.kafka_connect import (
+from replicator.sources.connector.connect import (
     ConnectorState,
     KafkaConnect,
     cause,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from replicator.errors import DecodeError, LogUnavailable, RegistryRefused
-from replicator.sources.schema_registry import Registry, writer_id
+from replicator.sources.kafka.schema_registry import Registry, writer_id
 from tests.support.kafka_connect import serving
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.sources.connector_policy import MISSING, UNREACHABLE
+from replicator.sources.connector.policy import MISSING, UNREACHABLE
 from replicator.sources.source_view import SourceView, _topic, read_source
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving

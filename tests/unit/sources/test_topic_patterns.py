@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from replicator.model.common import matches
 from replicator.model.table import TableId, topic_name
 from replicator.sources.change_log import data_topic
-from replicator.sources.topic_patterns import topic_pattern
+from replicator.sources.kafka.topic_patterns import topic_pattern
 
 names = st.text("ab.-_[]!$^& äß", min_size=1, max_size=6)
 globs = st.text("ab.*?[]!-_$^& äß", min_size=1, max_size=6)

@@ -14,7 +14,7 @@ from replicator.config import Config
 from replicator.errors import NotCaughtUp
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.recovery.lost_binlog import LostBinlog
-from replicator.sources.connector_policy import Observation, WaitLimits
+from replicator.sources.connector.policy import Observation, WaitLimits
 from replicator.watch import connector_watch
 from replicator.watch.connector_watch import SourceGoal, watching
 from replicator.watch.noted_failure import NotedFailure

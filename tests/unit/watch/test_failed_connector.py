@@ -10,7 +10,7 @@ from replicator.errors import EventsRejected
 from replicator.model.table import TableId
 from replicator.recovery.service import Rereads
 from replicator.runner.table_states import TableStates
-from replicator.sources.connector_failure import Failure, failure_in
+from replicator.sources.connector.failure import Failure, failure_in
 from replicator.watch import failed_connector
 from replicator.watch.failed_connector import FailedConnector
 from replicator.watch.noted_failure import NotedFailure

@@ -10,7 +10,7 @@ from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.table import TableId
 from replicator.recovery.service import Rereads
 from replicator.sources.binlog.deviations import BinlogPlace, DeviationScanner, RowChanges
-from replicator.sources.connector_settings import FAIL_AT_EVENTS, SKIP_EVENTS
+from replicator.sources.connector.settings import FAIL_AT_EVENTS, SKIP_EVENTS
 from replicator.watch import skipped_events
 from replicator.watch.skipped_events import SKIPPED_KEY, SkippedEvents
 from tests.support.listed_events import FILE, ROLLED_BACK, ROWS, SERVER, listed

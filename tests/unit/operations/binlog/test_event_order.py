@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from replicator.errors import BinlogError
-from replicator.operations.binlog.event_order import EventOrder
+from replicator.operations.binlog.checks import EventOrder
 from replicator.sources.archive import Event
 from replicator.sources.binlog.scan import BinlogFile, scan
 from tests.support.binlog_files import write_file

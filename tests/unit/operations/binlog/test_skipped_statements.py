@@ -6,7 +6,7 @@ import pytest
 
 from replicator.errors import BinlogError
 from replicator.model.table import TableId
-from replicator.operations.binlog.skipped_statements import SkippedStatements
+from replicator.operations.binlog.checks import SkippedStatements
 from replicator.sources.archive.format import Event
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.config import Config
-from replicator.operations.check.archive import check_archive
+from replicator.operations.check.topics import check_archive
 from replicator.sources.archive import Manifest, PartitionEntry
 from replicator.sources.archive.joints import LiveTopic
 from tests.support.config import minimal_config

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from replicator.operations.check.columns import check_columns
-from replicator.operations.check.grants import parse_grants
-from replicator.operations.check.source_facts import SourceFacts, TableFacts
+from replicator.operations.check.source_facts import SourceFacts, TableFacts, parse_grants
+from replicator.operations.check.tables import check_columns
 from tests.support.config import minimal_config
 
 FACTS = SourceFacts(

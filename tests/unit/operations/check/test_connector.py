@@ -12,8 +12,8 @@ from replicator.errors import LogUnavailable
 from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
-from replicator.sources.connector_settings import table_selection
-from replicator.sources.kafka_connect import failure_hint
+from replicator.sources.connector.connect import failure_hint
+from replicator.sources.connector.settings import table_selection
 from tests.support.config import minimal_config
 
 SAFE = {

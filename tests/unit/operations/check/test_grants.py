@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.operations.check.grants import parse_grants
+from replicator.operations.check.source_facts import parse_grants
 
 USER = "TO `replicator`@`%`"
 

@@ -11,7 +11,7 @@ import pytest
 from replicator.config import Config
 from replicator.errors import CheckFailed, ConnectError
 from replicator.operations.check import refuse_losses
-from replicator.sources.connector_settings import connector_config
+from replicator.sources.connector.settings import connector_config
 from tests.support.config import minimal_config
 
 

@@ -1,7 +1,7 @@
 """Checks of the replicas whose lag is limited."""
 
 from replicator.errors import PrivilegeError, SourceUnavailable
-from replicator.operations.check.replicas import ReplicaFacts, check_replicas
+from replicator.operations.check.tables import ReplicaFacts, check_replicas
 from replicator.sources.mysql.replication import ReplicaLag
 from tests.support.config import minimal_config
 

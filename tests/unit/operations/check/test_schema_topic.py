@@ -8,7 +8,7 @@ from replicator.config import KafkaLog
 from replicator.operations.check import log_facts
 from replicator.operations.check.log_facts import TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
-from replicator.operations.check.schema_topic import check_schema_topic
+from replicator.operations.check.topics import check_schema_topic
 
 _DAY_MS = 86_400_000
 _LOG = KafkaLog(kind="kafka", bootstrap_servers="b:1", topic_prefix="p")

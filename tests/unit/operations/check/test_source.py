@@ -7,11 +7,10 @@ import pytest
 
 from replicator.config import Config
 from replicator.config.models import ApplyConfig
-from replicator.operations.check.grants import Grants, parse_grants
 from replicator.operations.check.log_facts import TopicFacts
 from replicator.operations.check.result import CheckResult
 from replicator.operations.check.source import check_partitions, check_source
-from replicator.operations.check.source_facts import SourceFacts, TableFacts
+from replicator.operations.check.source_facts import Grants, SourceFacts, TableFacts, parse_grants
 from tests.support.config import minimal_config
 
 VARIABLES = {

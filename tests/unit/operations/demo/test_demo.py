@@ -15,9 +15,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from replicator.config import Config
 from replicator.errors import ArchiveError, UsageError
 from replicator.operations.demo import RECORDING, prepare
-from replicator.operations.demo.compare import DemoResult, checksum, compare_lake
+from replicator.operations.demo.compare import (
+    DemoResult,
+    RecordedSource,
+    RecordedTable,
+    checksum,
+    compare_lake,
+)
 from replicator.operations.demo.show import print_result, snippets
-from replicator.operations.demo.source import RecordedSource, RecordedTable
 from replicator.sources.archive import ArchiveReader
 from replicator.verify.canonical import Form, LakeColumn
 from replicator.verify.lake_rows import Checksum

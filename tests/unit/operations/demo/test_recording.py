@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.operations.demo import RECORDING
-from replicator.operations.demo.compare import checksum
-from replicator.operations.demo.source import RecordedSource
+from replicator.operations.demo.compare import RecordedSource, checksum
 from replicator.sources.archive import ArchiveReader
 from replicator.verify.canonical import Form, LakeColumn
 

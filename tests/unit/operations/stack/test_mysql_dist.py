@@ -16,8 +16,8 @@ import pytest
 
 from replicator.errors import ReplicatorError, StackError
 from replicator.operations.stack import mysql_dist
-from replicator.operations.stack.machine import THIS_MACHINE
 from replicator.operations.stack.mysql_dist import CLASSIFIERS, VERSION, add_libraries, mysql_distribution
+from replicator.operations.stack.process import THIS_MACHINE
 from tests.support.downloads import reported_downloads
 
 RUNS = f"echo 'mysqld  Ver {VERSION} for Linux'"
@@ -130,7 +130,7 @@ import sys, time
 from dataclasses import replace
 from pathlib import Path
 from replicator.operations.stack import mysql_dist
-from replicator.operations.stack.machine import THIS_MACHINE
+from replicator.operations.stack.process import THIS_MACHINE
 def stop(*_):
     print("unpacked", flush=True)
     time.sleep(60)

@@ -9,8 +9,8 @@ import pytest
 
 from replicator.errors import StackError
 from replicator.operations.stack import mysql_dist
-from replicator.operations.stack.machine import Machine
 from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld, program_in, series
+from replicator.operations.stack.process import Machine
 
 Find = Callable[..., MySqlProgram]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from replicator.sources.archive import ArchiveReader, ArchiveWriter
-from replicator.sources.archive.beginnings import Beginning, Beginnings
 from replicator.sources.archive.format import Event
+from replicator.sources.archive.origin import Beginning, Beginnings
 
 WHOLE, PARTIAL, UNKNOWN = Beginning
 COLUMN = {

@@ -11,9 +11,9 @@ import pytest
 
 from replicator.errors import ArchiveError
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
+from replicator.sources.archive.change_log import StagedFiles
 from replicator.sources.archive.positions import SourceSpan
 from replicator.sources.archive.reader import decode_events
-from replicator.sources.archive.staging import StagedFiles
 from replicator.sources.archive.writer import OWN_FILE_BYTES
 
 ROOT = Path(__file__).parents[4]

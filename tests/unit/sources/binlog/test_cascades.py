@@ -4,7 +4,7 @@ import pytest
 
 from replicator.model.table import TableId
 from replicator.schema.ddl.rows import ChangedTables
-from replicator.sources.binlog.cascades import Cascade, changed_children
+from replicator.sources.binlog.deviations import Cascade, changed_children
 
 A, B, C, D = (TableId("shop", name) for name in "abcd")
 NOTHING = ChangedTables()

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from replicator.model.table import TableId
 from replicator.schema.ddl.rows import changed_tables
-from replicator.sources.mysql.statement_tables import changed_in_source
+from replicator.sources.mysql.tables import changed_in_source
 
 ORDERS, LINES, NOTES = (TableId("shop", name) for name in ("orders", "lines", "notes"))
 LEDGER = TableId("books", "ledger")

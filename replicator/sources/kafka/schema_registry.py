@@ -10,7 +10,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from replicator.config import KafkaLog
 from replicator.errors import ConfigError, DecodeError, LogUnavailable, RegistryRefused
 from replicator.model.document import Document, parse_json
-from replicator.sources.kafka_connect import redirected_to
+from replicator.sources.connector.connect import redirected_to
 
 _TIMEOUT_S: Final = 10
 _ATTEMPTS: Final = 3

@@ -1,15 +1,19 @@
-"""Check that the schema-change topic keeps all definitions. Pure: from facts to results.
+"""Check that topics keep what a mirror needs: all definitions, and what continues the archive. Pure.
 
 A record of the topic has one statement, and its key is the database: compaction removes all statements of a database
 but the last one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from replicator.config import KafkaLog
+from replicator.config import Config, KafkaLog
+from replicator.model.common import counted
+from replicator.operations.check.connector import mirrored_topics
 from replicator.operations.check.log_facts import TopicFacts
-from replicator.operations.check.result import CheckResult, days, ok, warn
+from replicator.operations.check.result import CheckResult, days, fail, listing, ok, warn
+from replicator.sources.archive import Manifest
+from replicator.sources.archive.joints import LiveTopic, joined
 
 _NAME: Final = "log: schema changes"
 _REASON: Final = (
@@ -67,3 +71,38 @@ def _settings(topic: TopicFacts) -> list[str]:
         settings += ["retention.ms = -1"] if topic.retention_ms >= 0 else []
         settings += ["retention.bytes = -1"] if topic.retention_bytes >= 0 else []
     return settings
+
+
+_ARCHIVE: Final = "log: archive"
+
+
+def check_archive(
+    location: str, manifest: Manifest | None, topics: Mapping[str, LiveTopic], config: Config
+) -> list[CheckResult]:
+    """Check the archive in `log.archive`; `manifest` is None if there is none. `topics` have the log's prefix."""
+    record = f"replicator record --to {location}"
+    if manifest is None:
+        return [warn(_ARCHIVE, f"there is no archive in {location}", f"run: {record}")]
+    prefix = config.log.topic_prefix
+    if manifest.topic_prefix != prefix:
+        return [
+            fail(
+                _ARCHIVE,
+                f"{location} contains events of {manifest.topic_prefix!r}, not of {prefix!r}",
+                "name an archive of this mirror's topics",
+            )
+        ]
+    is_mirrored = mirrored_topics(config)
+    ours = {topic: live for topic, live in topics.items() if topic == prefix or is_mirrored(topic)}
+    found = joined(ours, manifest)
+    if not found.problems:
+        return [ok(_ARCHIVE, f"{counted(manifest.events, 'event')} in {location}; Kafka continues it")]
+    return [
+        warn(
+            _ARCHIVE,
+            f"{location} is not continued by Kafka: "
+            + listing(f"{topic}: {problem}" for topic, problem in sorted(found.problems.items())),
+            "run record more often than Kafka deletes events. After a gap an archive cannot be continued: record "
+            "into another folder, and name that one in log.archive",
+        )
+    ]

@@ -16,8 +16,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
 from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
-from replicator.sources.kafka_admin import PATIENT_S, QUIET, KafkaAdmin
-from replicator.sources.kafka_errors import kafka_errors, translated
+from replicator.sources.kafka.admin import PATIENT_S, QUIET, KafkaAdmin, kafka_errors, translated
 
 _SPLIT_ABOVE: Final = 50_000
 """Above this number of events in a batch, several tasks read one partition."""

@@ -17,7 +17,7 @@ from replicator.config.sections import APICURIO_API, java_client_options
 from replicator.errors import ConfigError
 from replicator.model.common import literal_regex, to_regex
 from replicator.model.table import TableId
-from replicator.sources.kafka_connect import KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
 
 TEMPLATE = "connectors/mysql.json"
 _CONVERTERS = "connectors/converters.json"

@@ -1,0 +1,1 @@
+"""Read Debezium's topics from Kafka, and what the schema registry says of their records."""
