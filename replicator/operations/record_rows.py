@@ -78,7 +78,7 @@ def archived_rows(
 
     with connect(config.source) as connection:
         server_id, ts_ms = connection.execute(
-            text("SELECT server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
+            text("SELECT @@server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
         ).one()
     main = kafka_log(config).topic_prefix
     return {

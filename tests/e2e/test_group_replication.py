@@ -53,7 +53,7 @@ def take_turns(members: Sequence[SourceDatabase], first: int, column: str = "") 
 
 def caught_up(member: SourceDatabase, other: SourceDatabase) -> None:
     """Wait until a member has all transactions of another one."""
-    (gtids,) = other.rows("SELECT GLOBAL.gtid_executed")[0]
+    (gtids,) = other.rows("SELECT @@GLOBAL.gtid_executed")[0]
     assert member.rows(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{gtids}', 60)") == [(0,)]
 
 

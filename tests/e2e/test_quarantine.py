@@ -43,7 +43,7 @@ def hashed(text: str | bytes | None) -> str | None:
 
 def expected(database: SourceDatabase) -> list[dict[str, Any]]:
     """Return the rows that the lake must have, computed from the result of `SELECT`."""
-    in_utc = {"seen": "seen", "woken": "CONVERT_TZ(woken, time_zone, '+00:00')"}
+    in_utc = {"seen": "seen", "woken": "CONVERT_TZ(woken, @@time_zone, '+00:00')"}
     shown = {
         name: f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({text} AS CHAR)))"
         for name, text in in_utc.items()

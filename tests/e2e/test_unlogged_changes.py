@@ -145,7 +145,7 @@ def healed(mirror: MirrorProcess) -> set[str]:
 
 def import_earlier_rows(mirrored: MirroredDatabase, table: str) -> set[str]:
     """Let a table have its present rows again after later changes, if the server's files can be written here."""
-    folder = Path(mirrored.database.rows("SELECT datadir")[0][0]) / mirrored.database.name
+    folder = Path(mirrored.database.rows("SELECT @@datadir")[0][0]) / mirrored.database.name
     if not folder.exists():
         return set()
     with mirrored.database.connect() as connection, connection.cursor() as cursor:

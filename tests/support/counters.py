@@ -50,4 +50,4 @@ def counting(database: SourceDatabase, commits: int = 0) -> Iterator[Counting]:
 
 def executed(database: SourceDatabase) -> GtidSet:
     """Return the transactions that the server has executed."""
-    return GtidSet.parse(str(database.rows("SELECT gtid_executed")[0][0]))
+    return GtidSet.parse(str(database.rows("SELECT @@gtid_executed")[0][0]))

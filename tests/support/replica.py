@@ -49,7 +49,7 @@ class Replica:
 
     def catch_up(self) -> None:
         """Wait until the replica has everything that the source has now."""
-        (gtids,) = execute(self.source, "SELECT GLOBAL.gtid_executed")[0]
+        (gtids,) = execute(self.source, "SELECT @@GLOBAL.gtid_executed")[0]
         waited = execute(self.server, f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{gtids}', {_CATCH_UP_S})")
         assert waited[0][0] == 0, "the replica has not caught up"
 
@@ -68,7 +68,7 @@ def replica_of(source: Endpoints, folder: Path) -> Iterator[Replica]:
     try:
         server = stack.up(ONLY_MYSQL)
         replica = Replica(source, server, stack)
-        (gtids,) = execute(source, "SELECT GLOBAL.gtid_executed")[0]
+        (gtids,) = execute(source, "SELECT @@GLOBAL.gtid_executed")[0]
         replica.execute(
             f"SET GLOBAL gtid_purged = '{gtids}'",
             "CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, "

@@ -53,7 +53,7 @@ def server_settings(database: SourceDatabase, **settings: str | int) -> Iterator
 
 
 def _globals(*names: str) -> str:
-    return ", ".join(f"GLOBAL.{name}" for name in names)
+    return ", ".join(f"@@GLOBAL.{name}" for name in names)
 
 
 def _set(database: SourceDatabase, settings: dict[str, str | int]) -> None:

@@ -109,7 +109,7 @@ namespace = "{self.name}"
 def small_statement_cache(database: SourceDatabase) -> Iterator[None]:
     """Let a large statement that changes a table without transactions lack its rows in the binlog."""
     sizes = ("max_binlog_stmt_cache_size", "binlog_stmt_cache_size")
-    before = database.rows(f"SELECT {sizes[0]}, {sizes[1]}")[0]
+    before = database.rows(f"SELECT @@{sizes[0]}, @@{sizes[1]}")[0]
     database.execute(f"SET GLOBAL {sizes[1]} = 4096", f"SET GLOBAL {sizes[0]} = 4096")
     try:
         yield

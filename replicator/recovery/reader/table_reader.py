@@ -149,7 +149,7 @@ class TableReader:
             raise _changed(self.request.table)
         columns = matched_columns(table, self.columns)
         self._refuse_zero_dates(connection, table)
-        plain = not connection.scalar(text("SELECT require_secure_transport"))
+        plain = not connection.scalar(text("SELECT @@require_secure_transport"))
         self.on_rows(state.rows, max(table.rows, state.rows))
         with PartReader(self.config, self.staging, table, columns, may_be_plain=plain) as reader:
             return self._read_parts(connection, table, reader, state)
@@ -430,7 +430,7 @@ def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
 
 
 def _server_id(connection: Connection) -> int:
-    return int(connection.scalar(text("SELECT server_id")))
+    return int(connection.scalar(text("SELECT @@server_id")))
 
 
 def _time_ms(connection: Connection) -> int:

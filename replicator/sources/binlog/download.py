@@ -141,7 +141,7 @@ def replica_connection(source: SourceConfig, timeout_s: float = _TIMEOUT_S) -> I
 def _files(connection: Connection) -> dict[str, int]:
     """Return name → size of the server's files, in order."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT log_bin")
+        cursor.execute("SELECT @@log_bin")
         if not (cursor.fetchone() or (0,))[0]:
             raise SourceError(
                 "the server writes no binlog", "run: replicator check, which explains how to enable it"
@@ -191,8 +191,8 @@ def _sent(connection: Connection, name: str, pos: int, *, follow: bool = False) 
     """Yield the events of one file from an event on, as the file has them; with `follow`, those of later files too."""
     with connection.cursor() as cursor:
         # Without this, the server would leave out the checksums.
-        cursor.execute("SET @source_binlog_checksum = global.binlog_checksum")
-        cursor.execute("SET @master_binlog_checksum = global.binlog_checksum")
+        cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+        cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
     server_id = 0
     command = struct.pack("<IHI", pos, _NO_WAIT, server_id) + name.encode()
     # PyMySQL has no public method for commands other than queries.

@@ -71,7 +71,7 @@ def read_exact_binlog_end(connection: Connection) -> BinlogEnd:
     Raises:
         SourceError: the server writes no binlog, or the account lacks REPLICATION SLAVE.
     """
-    uuid = str(connection.scalar(text("SELECT server_uuid"))).lower()
+    uuid = str(connection.scalar(text("SELECT @@server_uuid"))).lower()
     end = read_binlog_end(connection)
     for _ in range(_ATTEMPTS):
         following = _transaction_at(connection, end)
@@ -110,4 +110,6 @@ def _transaction_at(connection: Connection, end: BinlogEnd) -> tuple[str, int] |
 
 def _owned(connection: Connection) -> GtidSet:
     """Return the transactions that are being committed; in MySQL's text, ``#`` and a thread follow each number."""
-    return GtidSet.parse(re.sub(r"#\d+", "", str(connection.scalar(text("SELECT GLOBAL.gtid_owned")) or "")))
+    return GtidSet.parse(
+        re.sub(r"#\d+", "", str(connection.scalar(text("SELECT @@GLOBAL.gtid_owned")) or ""))
+    )

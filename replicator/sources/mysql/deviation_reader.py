@@ -106,7 +106,7 @@ class DeviationReader:
         Raises:
             SourceError: the server cannot be queried.
         """
-        server = str(connection.scalar(text("SELECT server_uuid")))
+        server = str(connection.scalar(text("SELECT @@server_uuid")))
         end = read_binlog_end(connection)
         if self.reached is None:
             self._begin(server, BinlogPlace(end.file, end.pos))

@@ -33,7 +33,7 @@ def ignores_case(config: Config) -> bool:
         SourceError: the source cannot be queried.
     """
     with connect(config.source) as connection:
-        return bool(connection.scalar(text("SELECT lower_case_table_names")))
+        return bool(connection.scalar(text("SELECT @@lower_case_table_names")))
 
 
 def merge_tables(config: Config) -> list[TableId]:

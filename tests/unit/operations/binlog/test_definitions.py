@@ -13,7 +13,7 @@ from tests.support.binlog_files import query, table_map, write_file
 A, B = TableId("shop", "a"), TableId("shop", "b")
 DUMP = """\
 -- MySQL dump
-SET GLOBAL.GTID_PURGED=/*!80000 '+'*/ 'u:1-7';
+SET @@GLOBAL.GTID_PURGED=/*!80000 '+'*/ 'u:1-7';
 CREATE DATABASE /*!32312 IF NOT EXISTS*/ `shop` /*!40100 DEFAULT CHARACTER SET latin1 */;
 USE `shop`;
 DROP TABLE IF EXISTS `a`;

@@ -179,14 +179,14 @@ def test_cascades_that_have_events_and_those_that_did_not_happen_do_not_deviate(
 
 
 PARTIAL = f"""
-39878	Gtid	39957	SET SESSION.GTID_NEXT= '{UUID}:146'
+39878	Gtid	39957	SET @@SESSION.GTID_NEXT= '{UUID}:146'
 39957	Query	40049	BEGIN
 40049	Table_map	40118	table_id: 1088 (shop.a)
 40118	Update_rows_partial	40173	table_id: 1088 flags: STMT_END_F USE_SQL_FOREIGN_KEY_F
 40173	Xid	40204	COMMIT /* xid=4131 */
 """
 INCIDENT = f"""
-40996	Gtid	41073	SET SESSION.GTID_NEXT= '{UUID}:150'
+40996	Gtid	41073	SET @@SESSION.GTID_NEXT= '{UUID}:150'
 41073	Incident	41160	#1 (LOST_EVENTS)
 41160	Rotate	41207	mysql-bin.000002;pos=4
 """
