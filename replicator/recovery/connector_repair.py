@@ -10,7 +10,7 @@ not be read before the connector sends its events again: see `blocks`.
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,8 +77,6 @@ class ConnectorRepair:
 
     Attributes:
         rebuilt: how often the connector has read the definitions again.
-        before_step: called first by `step`; it may request repairs.
-        has_more: whether it will request more.
     """
 
     def __init__(self, context: MirrorContext) -> None:
@@ -95,8 +93,6 @@ class ConnectorRepair:
         self._due_at = 0.0
         self._deadline: float | None = None
         self.rebuilt = 0
-        self.before_step: Callable[[], None] = lambda: None
-        self.has_more = False
 
     @property
     def is_possible(self) -> bool:
@@ -164,7 +160,6 @@ class ConnectorRepair:
         Raises:
             LakeUnavailable: the catalog does not answer; nothing is forgotten.
         """
-        self.before_step()
         if self._client is None or time.monotonic() < self._due_at:
             return
         if not (self.is_busy or self._must_look):

@@ -30,10 +30,9 @@ class LostBinlog:
         self.reason = REASON
         self._enabled = config.can_read_source and config.heal.mode == "auto"
 
-    def note(self, reason: str = REASON) -> bool:
+    def note(self) -> bool:
         """Note that the connector must begin again. Return whether the mirror recovers from that."""
-        if self._enabled and not self.is_noticed:
-            self.reason = reason
+        if self._enabled:
             self._noticed.set()
         return self._enabled
 

@@ -1,6 +1,6 @@
 """Decide which tables are read again from the source without a command: those whose rows the log cannot tell.
 
-Pure: `Rereads` makes the requests.
+Pure: `Recovery` makes the requests.
 """
 
 import re
@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from replicator.config import HealConfig
-from replicator.errors import Remedy, ReplicatorError
-from replicator.jvm.spark import first_line
 from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
+from replicator.recovery.request import reason_to_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,9 @@ class Healing:
     def note(self, table: TableId, cause: Exception) -> None:
         """Note that a table was paused."""
         self._told.pop(table, None)
-        if isinstance(cause, ReplicatorError) and cause.remedy is Remedy.REREAD:
-            self._paused[table] = first_line(cause)
-        else:
-            self._paused.pop(table, None)
+        self._paused.pop(table, None)
+        if (reason := reason_to_read(cause)) is not None:
+            self._paused[table] = reason
 
     def note_told(self, table: TableId, at_ms: int) -> None:
         """Note that it was recorded when a table is read again."""

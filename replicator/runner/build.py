@@ -1,6 +1,9 @@
 """Build the objects of a mirror from its configuration."""
 
+import threading
 from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +21,9 @@ from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.recoveries import Recoveries
 from replicator.lake.rows.locations import RowLocationCache
-from replicator.recovery.service import Rereads
+from replicator.recovery.lost_binlog import LostBinlog
+from replicator.recovery.request import Requests, Watch
+from replicator.recovery.service import Recovery
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
@@ -30,6 +35,28 @@ from replicator.sources.kafka.schema_registry import GivenSchemas, Registry, Wri
 from replicator.sources.source_positions import source_positions
 from replicator.watch.failed_connector import FailedConnector
 from replicator.watch.noted_failure import NotedFailure
+from replicator.watch.scheduled_checks import ScheduledChecks
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """What is observed beside the events of a mirror.
+
+    Attributes:
+        lost, noted: what a thread notes of the connector: that it lacks binlogs, and why it failed.
+        definitions, values: whether definitions and rows are compared with the source.
+    """
+
+    lost: LostBinlog
+    noted: NotedFailure
+    definitions: bool
+    values: bool
+
+    @classmethod
+    def of(cls, config: Config, *, definitions: bool = False, values: bool = False) -> "Supervision":
+        """Return the supervision of a mirror that reads Kafka."""
+        lost = LostBinlog(config)
+        return cls(lost, NotedFailure(config, lost.note), definitions, values)
 
 
 def open_scheduler(
@@ -38,61 +65,57 @@ def open_scheduler(
     *,
     only: Collection[str] = (),
     totals: RunTotals | None = None,
+    supervision: Supervision | None = None,
 ) -> Scheduler:
     """Create the scheduler of a mirror, and resume its paused tables. With `only`, see `TableStates`.
 
-    With `totals`, continue those of an earlier scheduler of the process.
+    With `totals`, continue those of an earlier scheduler of the process. What is to be observed by `supervision` is
+    observed once its recovery is started.
 
     Raises:
         LakeUnavailable: the catalog does not answer.
     """
     context.quarantine.watch(context.ledger.resume_all())
-    tables = TableStates(context, only=only)
-    source = source_positions(context.config)
-    scheduler = Scheduler(context, on_batch, tables=tables, source=source, totals=totals)
+    tables, stopping = TableStates(context, only=only), threading.Event()
+    recovery, checks = None, None
     if context.log.grows:
-        scheduler.rereads = Rereads(context, scheduler.tables, scheduler.stopping)
-        scheduler.tags.rereads = scheduler.rereads
-        scheduler.rereads.repair.load()
+        recovery = _recovery(context, tables, stopping, supervision)
         tables.keep_lasting_pauses()
         notice_other_prefix(context, tables)
-        scheduler.rereads.notice_returned()
-    return scheduler
+        recovery.open()
+        if supervision is not None and supervision.values:
+            checks = ScheduledChecks(context.config, recovery, stopping)
+    return Scheduler(
+        context,
+        on_batch,
+        tables=tables,
+        source=source_positions(context.config),
+        totals=totals,
+        recovery=recovery,
+        checks=checks,
+        stopping=stopping,
+    )
 
 
-def start_binlog_watch(scheduler: Scheduler) -> None:
-    """Watch the source's binlog until the scheduler is closed, if the mirror does and has a source.
+def _recovery(
+    context: MirrorContext, tables: TableStates, stopping: threading.Event, supervision: Supervision | None
+) -> Recovery:
+    if supervision is None or not isinstance(context.config.log, KafkaLog):
+        return Recovery(context, tables, stopping)
+    return Recovery(context, tables, stopping, supervision.lost, partial(_watches, context, supervision))
 
-    Raises:
-        LakeUnavailable: the catalog does not answer.
-    """
-    config, rereads = scheduler.context.config, scheduler.rereads
-    if rereads is None or not isinstance(config.log, KafkaLog) or not config.source.watch_binlog:
-        return
+
+def _watches(context: MirrorContext, supervision: Supervision, requests: Requests) -> list[Watch]:
+    """Return what watches for a mirror, in the order in which the steps of each follow those of the others."""
     # SQLAlchemy takes a second to import.
     from replicator.watch.binlog_watch import BinlogWatch  # noqa: PLC0415
-
-    rereads.watch = BinlogWatch(scheduler.context, scheduler.tables)
-    rereads.watch.start()
-
-
-def treat_failures(scheduler: Scheduler, noted: NotedFailure) -> None:
-    """Let a mirror bring its connector back if a failure of it is `noted`."""
-    if (rereads := scheduler.rereads) is not None:
-        failed = FailedConnector(scheduler.context, scheduler.tables, rereads, noted)
-        rereads.repair.before_step = failed.step
-
-
-def start_definition_checks(scheduler: Scheduler) -> None:
-    """Compare definitions with the source until the scheduler is closed, if the mirror reads Kafka."""
-    config, rereads = scheduler.context.config, scheduler.rereads
-    if rereads is None or not isinstance(config.log, KafkaLog):
-        return
-    # SQLAlchemy takes a second to import.
     from replicator.watch.definition_checks import DefinitionChecks  # noqa: PLC0415
 
-    rereads.definitions = DefinitionChecks(scheduler.context, scheduler.tables, rereads.repair)
-    rereads.definitions.start()
+    binlog = BinlogWatch(context, requests) if context.config.source.watch_binlog else None
+    found: list[Watch] = [] if binlog is None else [binlog]
+    if supervision.definitions:
+        found.append(DefinitionChecks(context, requests, lambda: 0 if binlog is None else binlog.statements))
+    return [*found, FailedConnector(context, requests, supervision.noted, binlog)]
 
 
 def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorContext:

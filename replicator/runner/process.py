@@ -9,7 +9,6 @@ from replicator.errors import UsageError
 from replicator.model.moments import ReplayRange
 from replicator.model.reread import Narrowed, Request
 from replicator.model.table import TableId
-from replicator.recovery.lost_binlog import LostBinlog
 from replicator.runner.archive_run import (
     OnProgress,
     apply_archive,
@@ -17,7 +16,7 @@ from replicator.runner.archive_run import (
     limit_archive,
     open_archive,
 )
-from replicator.runner.build import start_binlog_watch, treat_failures
+from replicator.runner.build import Supervision
 from replicator.runner.crash_loop import CrashLoop
 from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
@@ -29,7 +28,6 @@ from replicator.runner.summary import RunSummary
 from replicator.sources.change_log import ChangeLog
 from replicator.telemetry import BatchReport
 from replicator.watch.connector_watch import watching
-from replicator.watch.noted_failure import NotedFailure
 
 
 def run(
@@ -91,22 +89,19 @@ def reread_tables(
     """
     if not isinstance(config.log, KafkaLog):
         raise UsageError("a mirror of an archive cannot read the source", 'set log.kind = "kafka"')
-    lost, noted = LostBinlog(config), NotedFailure(config)
+    supervision = Supervision.of(config)
     with (
-        watching(config, until_caught_up=False, lost=lost, noted=noted),
+        watching(config, until_caught_up=False, noted=supervision.noted),
         contextlib.closing(open_kafka_log(config, config.log)) as log,
-        _started(config, log, None) as scheduler,
+        _started(config, log, None, supervision=supervision) as scheduler,
     ):
         scheduler.check_log()
-        if (rereads := scheduler.rereads) is None:
+        if (recovery := scheduler.recovery) is None:
             return []
-        rereads.lost_binlog = lost
-        treat_failures(scheduler, noted)
-        start_binlog_watch(scheduler)
-        rereads.load()
-        rereads.request(tables, reason, narrowed=narrowed)
-        scheduler.await_rereads(lambda: on_progress(rereads.requests()))
-        return [request for request in rereads.requests() if request.table in tables]
+        recovery.start()
+        recovery.request(tables, reason, narrowed=narrowed)
+        scheduler.await_recovery(lambda: on_progress(recovery.requests()))
+        return [request for request in recovery.requests() if request.table in tables]
 
 
 def replay(
@@ -137,12 +132,18 @@ def replay(
 
 @contextlib.contextmanager
 def _started(
-    config: Config, log: ChangeLog, on_batch: OnBatch | None, only: Collection[str] = ()
+    config: Config,
+    log: ChangeLog,
+    on_batch: OnBatch | None,
+    only: Collection[str] = (),
+    supervision: Supervision | None = None,
 ) -> Iterator[Scheduler]:
     """Provide the only mirror of this configuration on this machine; SIGTERM and Ctrl-C stop its scheduler."""
     with (
         sole_process(config, log) as spark,
-        contextlib.closing(open_mirror(config, log, spark, on_batch, only=only)) as scheduler,
+        contextlib.closing(
+            open_mirror(config, log, spark, on_batch, only=only, supervision=supervision)
+        ) as scheduler,
         stop_on_signals(scheduler.stopping),
     ):
         yield scheduler

@@ -75,7 +75,7 @@ class Rounds:
     def _any_continues(self) -> bool:
         """Continue tags and re-reads; return whether a table can continue that waited for one, or for its retry."""
         released = self._scheduler.tags.tend()
-        self._scheduler.step_rereads()
+        self._scheduler.step_recovery()
         resumed = self._scheduler.tables.take_resumed()
         return released or resumed or self._scheduler.retry_due()
 

@@ -25,7 +25,7 @@ from replicator.maintenance.upkeep import TableMaintainer, Upkeep
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
-from replicator.recovery.service import Rereads
+from replicator.recovery.service import Recovery
 from replicator.runner.log_check import check_progress, unmatched_patterns
 from replicator.runner.schema_topic import SchemaTopic
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
@@ -69,7 +69,7 @@ class Scheduler:
         tags: the tags of all tables at one source position.
         stopping: if set, no further task is started.
         statements: the schema-change topic.
-        rereads: the re-reads of tables from the source; None if the log has no source that could be read.
+        recovery: reads tables again; None if the log has no source that could be read.
         checks: the scheduled checks; None if there are none.
         seconds: how long the tasks of each table took in the last call of `advance`.
         totals: what was done so far, also by earlier schedulers of the process.
@@ -85,6 +85,9 @@ class Scheduler:
         upkeep: Upkeep | None = None,
         source: SourcePositions | None = None,
         totals: RunTotals | None = None,
+        recovery: Recovery | None = None,
+        checks: ScheduledChecks | None = None,
+        stopping: threading.Event | None = None,
     ) -> None:
         """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`. Continue `totals`.
 
@@ -93,16 +96,17 @@ class Scheduler:
         self.context = context
         self.tables = TableStates(context) if tables is None else tables
         self._apply_once = apply_task if apply is None else apply
-        self.stopping = threading.Event()
+        self.stopping = stopping or threading.Event()
         self.seconds: dict[TableId, float] = {}
         self._on_batch = on_batch
         self._upkeep = _upkeep(context) if upkeep is None else upkeep
         self._pool = ThreadPoolExecutor(context.config.apply.parallel_tables, "table")
         self._renames, self._silent = TableRenames(context, self.tables), SilentTables(context)
-        self.rereads: Rereads | None = None
-        self.checks: ScheduledChecks | None = None
+        self.recovery, self.checks = recovery, checks
         self._log_start: Offsets = {}
-        self.tags = TagKeeper(context, self.tables, self._renames, lambda: self.check_log()[1], source)
+        self.tags = TagKeeper(
+            context, self.tables, self._renames, lambda: self.check_log()[1], source, recovery
+        )
         self.totals = totals or RunTotals(with_before=not context.config.log.flattened)
         self.statements = SchemaTopic(context, self.tables, self.totals)
         self._awaiting: set[TableId] = set()
@@ -226,30 +230,30 @@ class Scheduler:
         self.tags.finish()
         if report is not None and not self.stopping.is_set():
             self._upkeep.run_slice(report.lag_seconds, has_backlog=backlog > 0)
-        self.step_rereads()
+        self.step_recovery()
         return report
 
-    def step_rereads(self) -> None:
+    def step_recovery(self) -> None:
         """Do what can be done now for the re-reads of tables.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
-        if self.rereads is None or self.stopping.is_set():
+        if self.recovery is None or self.stopping.is_set():
             return
-        if self.rereads.any_left:
+        if self.recovery.is_busy:
             # New tables have no events yet that would start a batch.
             self.statements.read()
         # A table that is published would be past the position of the tag.
-        self.rereads.step(self._log_start, publishes=not self.tags.is_started)
+        self.recovery.step(self._log_start, publishes=not self.tags.is_started)
 
-    def await_rereads(self, on_step: Callable[[], None] = lambda: None) -> None:
+    def await_recovery(self, on_step: Callable[[], None] = lambda: None) -> None:
         """Carry out all re-reads that were requested, or stop if the mirror must. `on_step` is called regularly.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
         """
-        while self.rereads is not None and self.rereads.any_left and not self.stopping.wait(_REREAD_POLL_S):
+        while self.recovery is not None and self.recovery.is_busy and not self.stopping.wait(_REREAD_POLL_S):
             # A table must reach the events that its staging table has.
             self.advance(self.context.log.readable_ends())
             on_step()
@@ -274,11 +278,11 @@ class Scheduler:
 
     def summary(self) -> RunSummary:
         """Return what was done so far."""
-        return self.totals.summary(self.tables.paused, self.rereads.requests() if self.rereads else ())
+        return self.totals.summary(self.tables.paused, self.recovery.requests() if self.recovery else ())
 
     def close(self) -> None:
         """Stop reading tables again, and end all threads. No batch may be running."""
-        for beside in [b for b in (self.checks, self.rereads) if b is not None]:
+        for beside in [b for b in (self.checks, self.recovery) if b is not None]:
             beside.close()
         self._pool.shutdown()
 
@@ -325,7 +329,7 @@ class Scheduler:
 
     def _is_held(self, table: TableId) -> bool:
         """Whether a table is paused, or waits for its retry or its re-read."""
-        if self.rereads is not None and self.rereads.holds(table):
+        if self.recovery is not None and self.recovery.wants(table):
             return True
         return self.tables.is_idle(table)
 

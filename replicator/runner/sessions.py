@@ -15,14 +15,7 @@ from pyspark.sql import SparkSession
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
-from replicator.recovery.lost_binlog import LostBinlog
-from replicator.runner.build import (
-    open_context,
-    open_scheduler,
-    start_binlog_watch,
-    start_definition_checks,
-    treat_failures,
-)
+from replicator.runner.build import Supervision, open_context, open_scheduler
 from replicator.runner.lock import only_one
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
@@ -34,8 +27,6 @@ from replicator.sources.change_log import ChangeLog
 from replicator.sources.connector.settings import kafka_log
 from replicator.telemetry import get_logger
 from replicator.watch.connector_watch import watching
-from replicator.watch.noted_failure import NotedFailure
-from replicator.watch.scheduled_checks import ScheduledChecks
 
 _LOG: Final = get_logger("replicator.runner")
 _RETRY_S: Final = 2.0
@@ -70,9 +61,11 @@ def open_mirror(
     *,
     only: Collection[str] = (),
     totals: RunTotals | None = None,
+    supervision: Supervision | None = None,
 ) -> Scheduler:
     """Return the scheduler of a mirror, which must be closed. See `open_context` and `open_scheduler`."""
-    return open_scheduler(open_context(config, log, spark), on_batch, only=only, totals=totals)
+    context = open_context(config, log, spark)
+    return open_scheduler(context, on_batch, only=only, totals=totals, supervision=supervision)
 
 
 class Sessions:
@@ -115,23 +108,18 @@ class Sessions:
         return self._summary or RunTotals(with_before=True).summary({})
 
     def _carry_out(self, session: NextSession) -> None:
-        config, lost, noted = session.config, LostBinlog(session.config), NotedFailure(session.config)
-        with watching(config, until_caught_up=self._until_caught_up, lost=lost, noted=noted) as goal:
+        config = session.config
+        values = config.compares_values and not self._until_caught_up
+        supervision = Supervision.of(config, definitions=True, values=values)
+        with watching(config, until_caught_up=self._until_caught_up, noted=supervision.noted) as goal:
             spark = self._start(session) if self._spark is None else self._spark
-            if (scheduler := self._open(session, spark)) is None:
+            if (scheduler := self._open(session, spark, supervision)) is None:
                 return
             self._totals = scheduler.totals
             with contextlib.closing(scheduler):
                 self._control.begin(scheduler.stopping)
-                if scheduler.rereads is not None:
-                    scheduler.rereads.lost_binlog = lost
-                    treat_failures(scheduler, noted)
-                    start_binlog_watch(scheduler)
-                    start_definition_checks(scheduler)
-                    if config.compares_values and not self._until_caught_up:
-                        scheduler.checks = ScheduledChecks(
-                            config, scheduler.rereads, scheduler.stopping, scheduler.tables.pause
-                        )
+                if scheduler.recovery is not None:
+                    scheduler.recovery.start()
                 if session.reload is not None and self._reloads is not None:
                     self._reloads.applied(session.reload)
                 if self._record is not None:
@@ -151,14 +139,21 @@ class Sessions:
             self._process.enter_context(self._reloads.answering())
         return spark
 
-    def _open(self, session: NextSession, spark: SparkSession) -> Scheduler | None:
+    def _open(self, session: NextSession, spark: SparkSession, supervision: Supervision) -> Scheduler | None:
         """Open the mirror. After a reload, wait for the lake; return None if the run must end meanwhile."""
         ending = threading.Event()
         self._control.begin(ending)
         _LOG.info("reading the lake", namespace=session.config.lake.namespace)
         while not ending.is_set():
             try:
-                return open_mirror(session.config, session.log, spark, self._on_batch, totals=self._totals)
+                return open_mirror(
+                    session.config,
+                    session.log,
+                    spark,
+                    self._on_batch,
+                    totals=self._totals,
+                    supervision=supervision,
+                )
             except LakeUnavailable as error:
                 if session.reload is None:
                     raise

@@ -68,8 +68,8 @@ def follow(
         else:
             if scheduler.failing:
                 scheduler.await_retry()
-            elif scheduler.rereads is not None and scheduler.rereads.any_left:
-                scheduler.await_rereads()
+            elif scheduler.recovery is not None and scheduler.recovery.is_busy:
+                scheduler.await_recovery()
             elif (reached or goal is None or _has_all_of_goal(stream, goal, ends)) and not _awaits_tags(
                 scheduler
             ):
@@ -80,8 +80,8 @@ def _awaits_tags(scheduler: Scheduler) -> bool:
     """Wait for requested tags. Return whether a further stream is needed for them."""
     deadline = time.monotonic() + _TAG_WAIT_S
     while scheduler.tags.is_busy and not scheduler.stopping.wait(_POLL_S):
-        scheduler.step_rereads()
-        if scheduler.tags.tend() or (scheduler.rereads is not None and scheduler.rereads.any_left):
+        scheduler.step_recovery()
+        if scheduler.tags.tend() or (scheduler.recovery is not None and scheduler.recovery.is_busy):
             return True
         if time.monotonic() > deadline:
             _LOG.warning(

@@ -25,6 +25,7 @@ from replicator.errors import (
 from replicator.jvm.spark import first_line, is_explained
 from replicator.model.common import matches
 from replicator.model.table import TableId, TableSchema
+from replicator.recovery.request import OnPause
 from replicator.recovery.retries import Retries
 from replicator.runner.log_check import compacted, lost_events, partitions_added
 from replicator.runner.table_policy import Verdict, verdict
@@ -37,8 +38,6 @@ _LOG: Final = get_logger("replicator.runner")
 
 ReadDefinition = Callable[[SourceConfig, TableId], TableSchema | None]
 """Reads the current definition of a table from the source; None if the source has no such table."""
-OnPause = Callable[[TableId, Exception], None]
-"""Called with a table that was paused, and the cause."""
 
 
 def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None:
@@ -66,7 +65,6 @@ class TableStates:
     Attributes:
         paused: the reason, by paused table.
         retries: the failed tables that will be retried.
-        on_pause: called after each pause.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class TableStates:
         self._included: dict[TableId, bool] = {}
         self.paused: dict[TableId, str] = {}
         self.retries = Retries() if retries is None else retries
-        self.on_pause: OnPause = lambda _table, _cause: None
+        self._listeners: list[OnPause] = []
         self._read_definition = read_definition
         self._owners: dict[str, TableId] = {}
         self._asked_source: set[TableId] = set()
@@ -95,6 +93,10 @@ class TableStates:
         self._kept: dict[TableId, UnknownPast] = {}
         self._now = now
         self._late: dict[TableId, _Awaited] = {}
+
+    def on_pause(self, listener: OnPause) -> None:
+        """Call `listener` after each pause."""
+        self._listeners.append(listener)
 
     def table_of(self, topic: str) -> TableId:
         """Return the source table of a data topic."""
@@ -258,7 +260,7 @@ class TableStates:
         kept, self._kept = self._kept, {}
         for table, cause in kept.items():
             _LOG.error("table paused", table=str(table), reason=cause.message, next=cause.hint)
-            self.on_pause(table, cause)
+            self._tell_pause(table, cause)
 
     def _pause(
         self, table: TableId, cause: Exception, reason: str, hint: str | None, *, stays: bool = False
@@ -271,7 +273,11 @@ class TableStates:
         self.paused[table] = reason
         self.succeeded(table)
         _LOG.error("table paused", table=str(table), reason=reason, next=hint)
-        self.on_pause(table, cause)
+        self._tell_pause(table, cause)
+
+    def _tell_pause(self, table: TableId, cause: Exception) -> None:
+        for listener in self._listeners:
+            listener(table, cause)
 
     def resume(self, table: TableId) -> None:
         """Process a table again that was paused, or that got no events because it was read from the source.

@@ -38,7 +38,7 @@ from replicator.lake.tags import TagStore
 from replicator.model.common import now_ms
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState, due_tag, expired_tags
-from replicator.recovery.service import Rereads
+from replicator.recovery.service import Recovery
 from replicator.runner.table_renames import TableRenames
 from replicator.runner.table_states import TableStates
 from replicator.sources.change_log import Offsets
@@ -63,11 +63,7 @@ _NO_SOURCE: Final = "the log is an archive, and the position of a tag is read fr
 
 
 class TagKeeper:
-    """Makes, keeps and deletes the tags of one mirror. One thread at a time may use it.
-
-    Attributes:
-        rereads: the re-reads of tables, which wait for a pending tag; None if there are none.
-    """
+    """Makes, keeps and deletes the tags of one mirror. One thread at a time may use it."""
 
     def __init__(
         self,
@@ -76,8 +72,13 @@ class TagKeeper:
         renames: TableRenames,
         read_ends: Callable[[], Offsets],
         source: SourcePositions | None,
+        recovery: Recovery | None = None,
     ) -> None:
-        """Use `read_ends` to check the log, and `source` for positions; None if they are unknown."""
+        """Use `read_ends` to check the log, and `source` for positions; None if they are unknown.
+
+        The tables that `recovery` reads again wait for a pending tag.
+        """
+        self._recovery = recovery
         self._context = context
         self._tables = tables
         self._renames = renames
@@ -91,7 +92,6 @@ class TagKeeper:
         self._removals: dict[str, list[tuple[str, str]]] = {}
         self._released = False
         self._waits_for: str | None = None
-        self.rereads: Rereads | None = None
         self._started = 0.0
         self._poll_at = self._try_at = self._prove_at = self._tend_at = 0.0
 
@@ -175,7 +175,7 @@ class TagKeeper:
         config = self._context.config.tags
         due = due_tag(self._tags, config.every, now_ms())
         # Until new tables are found and read, a tag would wait for them.
-        if due is not None and not (self.rereads is not None and self.rereads.any_left):
+        if due is not None and not (self._recovery is not None and self._recovery.is_busy):
             self._write(due)
         for tag in expired_tags(self._tags, config.keep) if config.every is not None else ():
             self._write(replace(tag, state=TagState.DELETING))
@@ -205,15 +205,14 @@ class TagKeeper:
 
     def _waits_for_rereads(self, record: TagRecord) -> bool:
         """Whether new tables must be read before the position of a tag is chosen: it would be before their rows."""
-        if self.rereads is None or record.state is not TagState.REQUESTED:
+        if self._recovery is None or record.state is not TagState.REQUESTED:
             return False
         if self._waits_for != record.name:
             self._waits_for = record.name
-            self.rereads.load()
-            self.rereads.new_tables.ask_now()
-            if self.rereads.reads_new_tables:
+            self._recovery.ask_for_new_tables()
+            if self._recovery.reads_new_tables:
                 _LOG.info("a tag waits until new tables are read from the source", tag=record.name)
-        return self.rereads.reads_new_tables
+        return self._recovery.reads_new_tables
 
     def _choose(self, record: TagRecord, source: SourcePositions) -> TagPoint | None:
         try:
@@ -247,7 +246,7 @@ class TagKeeper:
             return "; ".join(tag.problems.values())
         if tag.holds and tag.proven is None and time.monotonic() > self._started + _LONGEST_HOLD_S:
             return _NOT_CONFIRMED
-        if self.rereads is not None and (reason := self._reread_first(self.rereads, tag)) is not None:
+        if self._recovery is not None and (reason := self._reread_first(self._recovery, tag)) is not None:
             return reason
         paused = {t: reason for t, reason in self._tables.paused.items() if t not in tag.settled}
         if record.skip_paused:
@@ -256,22 +255,18 @@ class TagKeeper:
             return None
         return next((f"{table} is paused: {reason}" for table, reason in sorted(paused.items())), None)
 
-    def _reread_first(self, rereads: Rereads, tag: PendingTag) -> str | None:
+    def _reread_first(self, recovery: Recovery, tag: PendingTag) -> str | None:
         """Return why the tag cannot be made before tables are read again; these would wait for the tag.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
-        if rereads.lost_binlog is not None and rereads.lost_binlog.is_noticed:
-            return f"the connector must begin again: {rereads.lost_binlog.reason}"
-        left = (r.table for r in rereads.requests() if r.held and not r.has_ended)
-        for table in left:
-            if table not in self._tables.paused:
-                return f"{table} lacks changes until it has been read from the source"
+        if (reason := recovery.why_no_tag()) is not None:
+            return reason
         # A new table has no request before the source is asked for it.
         topics: Offsets = {topic: {} for topic in tag.proven or {}}
         for table in map(self._tables.table_of, self._tables.mirrored(topics)):
-            if table not in tag.settled | self._tables.paused.keys() and rereads.holds(table):
+            if table not in tag.settled | self._tables.paused.keys() and recovery.wants(table):
                 return f"{table} is new, and must be read from the source first"
         return None
 

@@ -20,7 +20,7 @@ from replicator.model.common import now_ms
 from replicator.model.compared import MAY_DIFFER_KEY, MayDiffer
 from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
-from replicator.runner.table_states import TableStates
+from replicator.recovery.request import Requests
 from replicator.sources.binlog.deviations import Deviation, DeviationKind, RowChanges
 from replicator.sources.connector.settings import connect_client
 from replicator.sources.mysql.connection import connect
@@ -99,9 +99,9 @@ class BinlogWatch:
         changes: the tables with row events in what was watched; None if nothing was.
     """
 
-    def __init__(self, context: MirrorContext, tables: TableStates) -> None:
+    def __init__(self, context: MirrorContext, requests: Requests) -> None:
         self._context = context
-        self._tables = tables
+        self._requests = requests
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._ready: list[_Suspected] = []
@@ -154,7 +154,7 @@ class BinlogWatch:
         # A table is read again after the last one.
         newest = {table: suspected.deviation for suspected in ready for table in suspected.tables}
         for table, deviation in newest.items():
-            self._tables.pause(table, _error(table, deviation))
+            self._requests.pause(table, _error(table, deviation))
         with self._lock:
             self._ready = self._ready[len(ready) :]
         if self._recorded_at is None:

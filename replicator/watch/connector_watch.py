@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, ConnectError, NotCaughtUp, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.recovery.lost_binlog import LostBinlog
-from replicator.sources.connector.connect import KafkaConnect, failure_hint, lost_binlog
+from replicator.sources.connector.connect import KafkaConnect, failure_hint
 from replicator.sources.connector.policy import (
     LIMITS,
     MISSING,
@@ -111,15 +110,14 @@ def watching(
     config: Config,
     *,
     until_caught_up: bool,
-    lost: LostBinlog | None = None,
     noted: NotedFailure | None = None,
     interval: float = _INTERVAL_S,
     limits: WaitLimits = LIMITS,
 ) -> Iterator[SourceGoal | None]:
     """Monitor the configured servers every `interval` seconds while the block runs.
 
-    Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say. `lost` is called if MySQL
-    deleted binlogs that the connector had not read, and `noted` if it failed otherwise.
+    Provides the goal of a run `until_caught_up`, which waits no longer than `limits` say. `noted` is told why the
+    connector failed.
 
     The goal is None without Kafka Connect's address, because only Kafka Connect knows what the connector has read:
     such a run ends at the end of the topics.
@@ -131,7 +129,7 @@ def watching(
         _LOG.warning("caught up means up to the end of the topics: log.connect_url is not set")
     tasks: list[Callable[[], None]] = [_ServerWatch(config, rounds).run]
     if client is not None and isinstance(config.log, KafkaLog):
-        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal, (lost, noted)).run)
+        tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal, noted).run)
         tasks.append(_SourceWatch(config, rounds, goal).run)
     for task in tasks:
         threading.Thread(target=_kept_up, args=(task, rounds), name="watch", daemon=True).start()
@@ -175,13 +173,13 @@ class _ConnectorWatch:
         topic_prefix: str,
         rounds: _Rounds,
         goal: SourceGoal | None,
-        told: tuple[LostBinlog | None, NotedFailure | None],
+        noted: NotedFailure | None,
     ) -> None:
         self._client = client
         self._topic_prefix = topic_prefix
         self._rounds = rounds
         self._goal = goal
-        self._lost, self._noted = told
+        self._noted = noted
         self._name: str | None = None
         self._last: tuple[str, str | None] = ("RUNNING", None)
         self._restarts = RestartPolicy()
@@ -243,8 +241,6 @@ class _ConnectorWatch:
         """Return whether the mirror does something about the failure of the connector."""
         if observed.state != "FAILED" or (reason := observed.reason) is None:
             return False
-        if lost_binlog(reason):
-            return self._lost is not None and self._lost.note()
         return self._noted is not None and self._noted.note(reason)
 
     def _restart(self, observed: Observation) -> None:

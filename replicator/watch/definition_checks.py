@@ -10,9 +10,9 @@ again after that. If this changes nothing, the table stays paused.
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
@@ -27,7 +27,7 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.common import now_ms
 from replicator.model.compared import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
 from replicator.model.table import TableId
-from replicator.runner.table_states import TableStates
+from replicator.recovery.request import Requests
 from replicator.schema.history.comparison import SourceDefinition, differences
 from replicator.schema.history.versions import SchemaVersion
 from replicator.sources.connector.settings import connect_client, differing_selection
@@ -52,24 +52,6 @@ _READ_TIMEOUT_S: Final = 60
 _RECORD_S: Final = 60.0
 _SAME_S: Final = 3600.0
 """A difference that comes again within this time is not repaired again."""
-
-
-class HistoryRebuild(Protocol):
-    """Lets the connector read all definitions again."""
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the connector can be told to."""
-        ...
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it is doing so."""
-        ...
-
-    def rebuild_history(self, reason: str) -> None:
-        """Request it. No re-read begins before that is done."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +89,14 @@ class DefinitionChecks:
     `step`, `request` and `close` are for the scheduler's thread; the rest is for the thread that `start` starts.
     """
 
-    def __init__(self, context: MirrorContext, tables: TableStates, rebuild: HistoryRebuild) -> None:
+    def __init__(
+        self, context: MirrorContext, requests: Requests, statements: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`statements` returns how many were seen in the binlog that may have changed definitions."""
         self._context = context
-        self._tables = tables
-        self._rebuild = rebuild
+        self._requests = requests
+        self._rebuild = requests.connector
+        self._statements = statements
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._wanted.set()
@@ -121,7 +107,7 @@ class DefinitionChecks:
         self._problem: str | None = None
         # For the scheduler's thread.
         self._is_seen = False
-        self._seen = (0, 0)
+        self._seen = (0, 0, 0)
         self._equal: dict[TableId, tuple[SourceDefinition, SchemaVersion]] = {}
         self._suspected: dict[TableId, _Difference] = {}
         self._repaired: dict[TableId, tuple[_Difference, float]] = {}
@@ -158,16 +144,16 @@ class DefinitionChecks:
         with self._lock:
             self._reading = reading
 
-    def step(self, statements: int) -> None:
+    def step(self) -> None:
         """Compare what was read. If a table differs, pause it, and let the connector read the definitions again.
 
-        The schema-change topic must have been read since the last call if `is_behind`. `statements` is how many were
-        seen in the binlog.
+        The schema-change topic must have been read since the last call if `is_behind`.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
-        seen = self._context.schemas.revision, statements
+        # A re-read that begins may use another definition.
+        seen = self._context.schemas.revision, self._statements(), self._requests.begun
         if seen != self._seen:
             self._seen = seen
             self.request()
@@ -214,7 +200,7 @@ class DefinitionChecks:
         for table in ledger.tables:
             if (
                 str(table).casefold() not in present
-                and table not in self._tables.paused
+                and table not in self._requests.paused
                 and ledger.progress(table).mirror is not None
                 and self._context.config.includes(str(table))
                 and (version := self._version(table)) is not None
@@ -233,8 +219,8 @@ class DefinitionChecks:
         if not is_new or self._compared_ms is None:
             return
         texts = differences(definition, versions[-2])
-        if texts and table not in self._repairing and table not in self._tables.paused:
-            self._tables.pause(table, _wrong(table, _Difference(texts, version.at)))
+        if texts and table not in self._repairing and table not in self._requests.paused:
+            self._requests.pause(table, _wrong(table, _Difference(texts, version.at)))
         self._repairing.discard(table)
 
     def _version(self, table: TableId) -> SchemaVersion | None:
@@ -247,18 +233,18 @@ class DefinitionChecks:
     def _act(self, confirmed: Mapping[TableId, _Difference]) -> None:
         now = time.monotonic()
         for table in [table for table, difference in confirmed.items() if not difference.found]:
-            self._tables.pause(table, _gone(table))
+            self._requests.pause(table, _gone(table))
         confirmed = {table: difference for table, difference in confirmed.items() if difference.found}
         again = {
             table
             for table, difference in confirmed.items()
             if (known := self._repaired.get(table)) is not None
             and known[0].found == difference.found
-            and (now < known[1] + _SAME_S or table in self._tables.paused)
+            and (now < known[1] + _SAME_S or table in self._requests.paused)
         }
         for table in again if self._rebuild.is_possible else confirmed:
-            if table not in self._tables.paused:
-                self._tables.pause(table, _unclear(table, confirmed[table], tried=table in again))
+            if table not in self._requests.paused:
+                self._requests.pause(table, _unclear(table, confirmed[table], tried=table in again))
         due = confirmed.keys() - again if self._rebuild.is_possible else ()
         if due:
             first = min(due)
@@ -269,7 +255,7 @@ class DefinitionChecks:
         for table in due:
             self._repaired[table] = confirmed[table], now
             self._repairing.add(table)
-            self._tables.pause(table, _wrong(table, confirmed[table]))
+            self._requests.pause(table, _wrong(table, confirmed[table]))
 
     def _record(self) -> None:
         """Record for `status` when definitions were compared, or why they cannot be."""

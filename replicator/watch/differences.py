@@ -1,7 +1,7 @@
 """Record how a running mirror compares its rows with the source, and correct those that differ."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,7 @@ from replicator.errors import ValuesDiffer
 from replicator.model.common import counted, now_ms
 from replicator.model.compared import COMPARED_KEY, Comparison, comparisons_in
 from replicator.model.table import TableId
-from replicator.recovery.service import Rereads
+from replicator.recovery.request import Requests
 from replicator.telemetry import get_logger
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ _AGAIN_MS: Final = 3_600_000
 """A table that differs again within this time is not corrected again: the cause would go on."""
 _CORRECTED: Final = "it is repaired now"
 
-OnPause = Callable[[TableId, ValuesDiffer], None]
-"""Pauses a table."""
-
 
 class Differences:
     """What is known of the comparisons of one mirror's tables. Safe for several threads.
@@ -35,10 +32,9 @@ class Differences:
         is_unrecorded: whether a difference is not recorded in the lake yet.
     """
 
-    def __init__(self, config: Config, rereads: Rereads, pause: OnPause) -> None:
+    def __init__(self, config: Config, requests: Requests) -> None:
         self._config = config
-        self._rereads = rereads
-        self._pause = pause
+        self._requests = requests
         self._records: dict[TableId, Comparison] = {}
         self._changed: set[TableId] = set()
         self._is_loaded = False
@@ -107,13 +103,13 @@ class Differences:
             else f"run: replicator verify {table} --repair",
         )
         if repairs and is_again:
-            self._pause(table, ValuesDiffer(f"its rows differ from the source again: {found}", heal))
+            self._requests.pause(table, ValuesDiffer(f"its rows differ from the source again: {found}", heal))
         elif repairs:
             from replicator.verify.results import repaired_part  # noqa: PLC0415
 
             part = repaired_part(result)
             narrowed = {} if part is None else {table: part}
-            self._rereads.request([table], "verify", self._config.heal.max_rows, narrowed)
+            self._requests.request([table], "verify", self._config.heal.max_rows, narrowed)
             self.corrected[table] = is_look
 
     def _store(self, record: Comparison) -> None:

@@ -8,20 +8,23 @@ the table is read again after that.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from replicator.batch import MirrorContext
 from replicator.errors import ConnectError, EventsRejected, SourceError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
-from replicator.recovery.service import Rereads
-from replicator.runner.table_states import TableStates
+from replicator.recovery.request import Requests
 from replicator.sources.connector.failure import Failure
 from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client, kafka_log
 from replicator.telemetry import get_logger
 from replicator.watch.noted_failure import NotedFailure
 from replicator.watch.skipped_events import SkippedEvents, read_end
+
+if TYPE_CHECKING:
+    # It imports SQLAlchemy, which takes a second.
+    from replicator.watch.binlog_watch import BinlogWatch
 
 _LOG: Final = get_logger("replicator.repair")
 _POLL_S: Final = 1.0
@@ -34,19 +37,33 @@ class FailedConnector:
     """Treats the failures of one mirror's connector. For the scheduler's thread."""
 
     def __init__(
-        self, context: MirrorContext, tables: TableStates, rereads: Rereads, noted: NotedFailure
+        self,
+        context: MirrorContext,
+        requests: Requests,
+        noted: NotedFailure,
+        binlog: "BinlogWatch | None" = None,
     ) -> None:
         self._context = context
-        self._tables = tables
-        self._rereads = rereads
-        self._repair = rereads.repair
+        self._requests = requests
+        self._repair = requests.connector
         self._noted = noted
-        self._skipped = SkippedEvents(context, rereads)
+        self._skipped = SkippedEvents(context, requests, binlog)
         self._ends: dict[TableId, BinlogEnd] = {}
         self._rejected: dict[TableId, float] = {}
         # The connector cannot start with their types as they are in its history.
         self._mistyped: set[TableId] = set()
         self._due_at = 0.0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a failure is to be treated, or the connector skips values."""
+        return self._noted.is_noted or self._skipped.is_under_way
+
+    def start(self) -> None:
+        """Do nothing: a monitoring thread notes the failures."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def step(self) -> None:
         """Treat what was noted, and take tables in again of which the connector is past the event.
@@ -99,10 +116,10 @@ class FailedConnector:
             if table not in gone:
                 self._rejected[table] = time.monotonic()
                 if again:
-                    self._tables.pause(table, EventsRejected(reason, hint))
+                    self._requests.pause(table, EventsRejected(reason, hint))
                 else:
                     # First, because the settings of the connector do not tell that it must be read again.
-                    self._rereads.replace([new_request(table, reason)])
+                    self._requests.replace([new_request(table, reason)])
             self._repair.without_table(table)
         if failure.column is not None:
             self._mistyped.update(found)
@@ -112,8 +129,8 @@ class FailedConnector:
 
         They are to be read again, or did not exist any more. A paused one stays aside until its re-read is requested.
         """
-        awaited = {r.table for r in self._rereads.requests() if not r.has_ended}
-        due = aside & awaited | aside - self._tables.paused.keys()
+        awaited = {r.table for r in self._requests.requests() if not r.has_ended}
+        due = aside & awaited | aside - self._requests.paused.keys()
         if not due:
             return
         if due - self._ends.keys():
@@ -133,7 +150,7 @@ class FailedConnector:
 
         # One that exists again may have had events meanwhile.
         again = {*past} - awaited & {*included_tables(self._context.config)}
-        self._rereads.replace([new_request(table, "it was created again") for table in sorted(again)])
+        self._requests.replace([new_request(table, "it was created again") for table in sorted(again)])
         self._repair.rebuild_history("taken in again: " + ", ".join(map(str, sorted(past))))
         for table in past:
             del self._ends[table]

@@ -2,9 +2,11 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from replicator.config import Config
+from replicator.sources.connector.connect import lost_binlog
 from replicator.sources.connector.failure import Failure, failure_in
 
 _STATEMENT_S: Final = 60.0
@@ -16,7 +18,9 @@ _DECLINED_S: Final = 60.0
 class NotedFailure:
     """The failure of the connector that a monitoring thread has noted."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, note_lost: Callable[[], bool] = lambda: False) -> None:
+        """Call `note_lost` if MySQL deleted binlogs; it returns whether the mirror recovers from that."""
+        self._note_lost = note_lost
         self._lock = threading.Lock()
         self._failure: Failure | None = None
         self._is_possible = config.can_read_source and config.source.url is not None
@@ -26,6 +30,8 @@ class NotedFailure:
 
     def note(self, reason: str) -> bool:
         """Note why the connector failed. Return whether the mirror does something about it."""
+        if lost_binlog(reason):
+            return self._note_lost()
         failure = failure_in(reason)
         if failure is None or not self._is_possible or not (failure.is_of_statement or self._heals):
             return False
@@ -39,6 +45,12 @@ class NotedFailure:
                     return False
             self._failure = failure
         return True
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether a failure was noted since the last call of `take`."""
+        with self._lock:
+            return self._failure is not None
 
     def decline(self, failure: Failure) -> None:
         """Leave a failure to the usual restarts for some time."""

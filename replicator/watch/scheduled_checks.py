@@ -10,10 +10,10 @@ from replicator.config import Config
 from replicator.errors import ReplicatorError
 from replicator.model.common import matches
 from replicator.model.table import TableId
-from replicator.recovery.service import Rereads
+from replicator.recovery.request import Requests
 from replicator.telemetry import get_logger
 from replicator.watch.check_thread import CheckThread, Ended
-from replicator.watch.differences import Differences, OnPause
+from replicator.watch.differences import Differences
 
 if TYPE_CHECKING:
     # It loads SQLAlchemy and Arrow's readers, which a mirror that compares nothing does not need.
@@ -38,18 +38,11 @@ _MOST_LOOK_ROWS: Final = 2_000
 class ScheduledChecks:
     """Compares tables in a thread of its own. All methods are for the scheduler's thread."""
 
-    def __init__(
-        self,
-        config: Config,
-        rereads: Rereads,
-        stopping: threading.Event,
-        pause: OnPause = lambda *_: None,
-    ) -> None:
-        """Give tables that must be paused to `pause`."""
+    def __init__(self, config: Config, requests: Requests, stopping: threading.Event) -> None:
         self._config = config
-        self._rereads = rereads
+        self._requests = requests
         self._stopping = stopping
-        self._differences = Differences(config, rereads, pause)
+        self._differences = Differences(config, requests)
         self._thread = CheckThread(config, self._differences)
         self._pool = ThreadPoolExecutor(1, "verify")
         self._running: Future[Ended | None] | None = None
@@ -81,7 +74,7 @@ class ScheduledChecks:
         looks = (bool(self._changed) or self._has_open) and now >= self._next_look
         checks = (
             self._config.verify.every is not None
-            and not self._rereads.any_left
+            and not self._requests.is_busy
             and now >= self._polled + _POLL_S
         )
         # In turn: the load of the one must not keep the other from its turn.
@@ -119,7 +112,7 @@ class ScheduledChecks:
         now = time.monotonic()
         rows = min(_MOST_LOOK_ROWS, int(_LOOK_ROWS * (now - self._looked)))
         exclude, corrected = self._config.verify.exclude, self._differences.corrected
-        if self._config.verify.every is None and not self._rereads.any_left:
+        if self._config.verify.every is None and not self._requests.is_busy:
             corrected.clear()
         # Rows of tables that are being corrected still differ.
         left_out = {*paused, *corrected}

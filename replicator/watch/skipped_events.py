@@ -10,17 +10,21 @@ A record in the lake tells that this was begun: the next process completes it, a
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from replicator.batch import MirrorContext
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
-from replicator.recovery.service import Rereads
+from replicator.recovery.request import Requests
 from replicator.sources.binlog.deviations import BinlogPlace, RowChanges
 from replicator.sources.connector.settings import FAIL_AT_EVENTS, SKIP_EVENTS
 from replicator.telemetry import get_logger
+
+if TYPE_CHECKING:
+    # It imports SQLAlchemy, which takes a second.
+    from replicator.watch.binlog_watch import BinlogWatch
 
 SKIPPED_KEY: Final = "replicator.skipped-events"
 """The property of the `_ops` namespace that tells why the connector skips values; empty if it does not."""
@@ -37,9 +41,10 @@ _READ_TIMEOUT_S: Final = 30
 class SkippedEvents:
     """What the connector of one mirror skips. For the scheduler's thread; `LakeUnavailable` may be raised by all."""
 
-    def __init__(self, context: MirrorContext, rereads: Rereads) -> None:
+    def __init__(self, context: MirrorContext, requests: Requests, binlog: "BinlogWatch | None") -> None:
         self._context = context
-        self._rereads = rereads
+        self._requests = requests
+        self._binlog = binlog
         self._reason: str | None = None
         self._since: BinlogPlace | None = None
         self._before: RowChanges | None = None
@@ -50,6 +55,11 @@ class SkippedEvents:
         # Where the binlog ended when the connector had its usual setting again, and until when the watch is awaited.
         self._last: tuple[BinlogEnd, float] | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the connector skips values, as far as that is known."""
+        return bool(self._reason)
+
     def begin(self, reason: str, offset: ConnectorOffset | None) -> None:
         """Let the connector go on from its `offset`, where it failed.
 
@@ -57,7 +67,7 @@ class SkippedEvents:
             SourceError: the source does not answer.
         """
         self._load()
-        now, end, watch = time.monotonic(), read_end(self._context.config), self._rereads.watch
+        now, end, watch = time.monotonic(), read_end(self._context.config), self._binlog
         if offset is not None:
             # Debezium tells where the value is in its log only.
             reason = f"{reason}, near {offset} of the binlog"
@@ -70,7 +80,7 @@ class SkippedEvents:
             self._began_at, self._hold_until = now, now + (_HOLD_S if is_repeated else 0.0)
         self._record(reason)
         self._end, self._is_restored, self._last = end, False, None
-        self._rereads.repair.add_settings(SKIP_EVENTS)
+        self._requests.connector.add_settings(SKIP_EVENTS)
 
     def step(self, offset: Callable[[], ConnectorOffset | None]) -> None:
         """End it if the connector is past what it could not read; no repair may be under way.
@@ -86,7 +96,7 @@ class SkippedEvents:
         if not self._is_restored:
             confirmed = offset()
             if confirmed is not None and confirmed.covers(self._end):
-                self._rereads.repair.add_settings(FAIL_AT_EVENTS)
+                self._requests.connector.add_settings(FAIL_AT_EVENTS)
                 self._is_restored = True
             return
         if self._last is None:
@@ -94,7 +104,7 @@ class SkippedEvents:
         self._read_again(*self._last)
 
     def _read_again(self, last: BinlogEnd, deadline: float) -> None:
-        watch = self._rereads.watch
+        watch = self._binlog
         now = None if watch is None else watch.changes
         reached = now is not None and now.upto.order >= BinlogPlace(last.file, last.pos).order
         if watch is not None and not reached and time.monotonic() < deadline:
@@ -102,7 +112,7 @@ class SkippedEvents:
         requests = [
             new_request(table, self._reason or "") for table in self._changed(now if reached else None)
         ]
-        self._rereads.replace(requests)
+        self._requests.replace(requests)
         self._record("")
 
     def _changed(self, now: RowChanges | None) -> list[TableId]:
@@ -123,16 +133,12 @@ class SkippedEvents:
         """Learn whether an earlier process has begun it."""
         if self._reason is None:
             lake, namespace = self._context.lake, self._context.config.lake.ops_namespace
-            self._note(lake.namespace_properties(namespace).get(SKIPPED_KEY, ""))
+            self._reason = lake.namespace_properties(namespace).get(SKIPPED_KEY, "")
 
     def _record(self, reason: str) -> None:
         lake, namespace = self._context.lake, self._context.config.lake.ops_namespace
         lake.set_namespace_property(namespace, SKIPPED_KEY, reason)
-        self._note(reason)
-
-    def _note(self, reason: str) -> None:
         self._reason = reason
-        self._rereads.repair.has_more = bool(reason)
 
 
 def read_end(config: Config) -> BinlogEnd:

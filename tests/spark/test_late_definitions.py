@@ -124,7 +124,7 @@ def test_table_pauses_if_the_definition_does_not_arrive_and_continues_once_it_do
     causes: list[Exception] = []
     growing.write([defined(4, ID, NAME), change(100, id=1, name="a"), change(300, id=2, mail="b@")])
     mirror = growing.mirror()
-    mirror.tables.on_pause = lambda _, cause: causes.append(cause)
+    mirror.tables.on_pause(lambda _, cause: causes.append(cause))
     advance(mirror)
     clock.now = WAIT_S - 1
     advance(mirror)

@@ -22,7 +22,7 @@ from replicator.model.reread import REREAD_KEY, Phase, new_request, requests_in
 from replicator.model.table import TableId
 from replicator.operations.reload import reload
 from replicator.recovery.left_out import LEFT_OUT, LeftOutTables
-from replicator.recovery.service import Rereads
+from replicator.recovery.service import Recovery
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import DATABASE, Source, SourceTable
@@ -218,9 +218,9 @@ def test_reread_of_a_table_that_was_taken_out_is_given_up(lake: LakeHarness) -> 
         mirror.context.lake.set_namespace_property(ops, REREAD_KEY + str(request.table), request.to_json())
 
     mirror = lake.mirror(config)
-    rereads = Rereads(mirror.context, mirror.tables, mirror.stopping)
-    rereads.load()
-    assert [request.table for request in rereads.requests()] == [kept.table]
+    recovery = Recovery(mirror.context, mirror.tables, mirror.stopping)
+    recovery.ask_for_new_tables()
+    assert [request.table for request in recovery.requests()] == [kept.table]
     recorded = {r.table: r for r in requests_in(mirror.context.lake.namespace_properties(ops))}
     assert (recorded[kept.table].phase, recorded[left.table].phase) == (Phase.REQUESTED, Phase.FAILED)
     assert "replicator reload" in (recorded[left.table].problem or "")
@@ -253,5 +253,5 @@ def test_tables_that_return_to_the_configuration_are_known(lake: LakeHarness) ->
     tables.record()
     assert recorded(mirror) == [LEFT_OUT_KEY + str(left)]
     # An archive cannot be combined with the source, so nothing can be done for the table but a warning.
-    Rereads(mirror.context, mirror.tables, mirror.stopping).notice_returned()
+    Recovery(mirror.context, mirror.tables, mirror.stopping).open()
     assert (recorded(mirror), mirror.summary().paused) == ([], {})

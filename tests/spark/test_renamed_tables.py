@@ -194,7 +194,7 @@ def test_table_is_read_again_when_another_one_that_is_not_mirrored_takes_its_nam
     lake.write([row_of("orders", 250, id=2, a=2), *swap, row_of("orders", 400, id=9, a=9)])
     mirror = lake.mirror(config)
     causes: list[Exception] = []
-    mirror.tables.on_pause = lambda _table, cause: causes.append(cause)
+    mirror.tables.on_pause(lambda _table, cause: causes.append(cause))
     mirror.advance(mirror.context.log.offsets()[1])
     assert [type(cause) for cause in causes] == errors
     assert all("RENAME TABLE `bills` TO `orders` changed rows at" in str(cause) for cause in causes)
@@ -237,7 +237,7 @@ def test_tables_are_read_again_if_one_statement_renames_a_table_and_gives_its_na
     )
     mirror = lake.mirror()
     causes: dict[str, type[Exception]] = {}
-    mirror.tables.on_pause = lambda table, cause: causes.update({table.name: type(cause)})
+    mirror.tables.on_pause(lambda table, cause: causes.update({table.name: type(cause)}))
     mirror.advance(mirror.context.log.offsets()[1])
     assert causes["orders"] is UnloggedChange
     assert rows(lake) == [{"id": 1, "a": 1}]

@@ -121,17 +121,17 @@ def test_reread_of_a_table_that_is_paused_meanwhile_begins_again(lake: LakeHarne
     mirror = lake.mirror()
     first, ends = mirror.context.log.offsets()
     mirror.advance(ends)
-    rereads = mirror.rereads
-    assert rereads is not None
+    recovery = mirror.recovery
+    assert recovery is not None
     try:
-        rereads.request([TABLE], "heal", 9)
-        rereads.step(first)
-        (before,) = rereads.requests()
+        recovery.request([TABLE], "heal", 9)
+        recovery.step(first)
+        (before,) = recovery.requests()
         assert not before.held
         mirror.tables.pause(TABLE, TablePaused("bad events", None))
-        (after,) = rereads.requests()
+        (after,) = recovery.requests()
     finally:
-        rereads.close()
+        recovery.close()
     assert after.id != before.id
     assert (after.held, after.reason, after.max_rows) == (True, "heal", 9)
     properties = mirror.context.lake.namespace_properties(lake.config().lake.ops_namespace)

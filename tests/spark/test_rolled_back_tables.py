@@ -55,7 +55,7 @@ def test_table_that_was_rolled_back_or_replaced_pauses(
     lake.write([DEFINITION, *(record for batch in batches for record in batch)])
     mirror, stops = lake.mirror(small(lake)), ends(batches)
     causes: list[Exception] = []
-    mirror.tables.on_pause = lambda _table, cause: causes.append(cause)
+    mirror.tables.on_pause(lambda _table, cause: causes.append(cause))
     mirror.advance({ORDERS: {0: stops[0]}})
     snapshot = table(lake, namespace).metadata.current_snapshot_id
     mirror.advance({ORDERS: {0: stops[1]}})

@@ -95,7 +95,7 @@ def test_only_a_command_heals_the_table_if_it_is_configured_to_pause(
     lake.write(scenario_with(DROP).records)
     mirror = lake.mirror(configured(lake, policy))
     causes: list[Exception] = []
-    mirror.tables.on_pause = lambda _table, cause: causes.append(cause)
+    mirror.tables.on_pause(lambda _table, cause: causes.append(cause))
     mirror.advance(mirror.context.log.offsets()[1])
     assert [type(cause) for cause in causes] == [error]
     assert pairs(lake) == {1: 1, 2: 2}

@@ -66,7 +66,7 @@ class Orders:
         self.lake.write(self.scenario.records)
         self.scenario.records.clear()
         self.mirror = self.lake.mirror(self.settings)
-        self.mirror.tables.on_pause = lambda _table, cause: self.causes.append(cause)
+        self.mirror.tables.on_pause(lambda _table, cause: self.causes.append(cause))
         self.mirror.advance(self.mirror.context.log.offsets()[1])
 
     def applied(self) -> None:

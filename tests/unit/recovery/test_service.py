@@ -13,9 +13,11 @@ from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress
 from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
-from replicator.recovery import service as rereads
+from replicator.recovery import running
 from replicator.recovery.lost_binlog import LostBinlog
-from replicator.recovery.service import Rereads
+from replicator.recovery.request import Requests
+from replicator.recovery.running import RunningRereads
+from replicator.recovery.service import MakeWatches, Recovery
 from replicator.recovery.table_reread import TableReread
 from replicator.sources.mysql import tables as source_tables
 from tests.support.scheduler_harness import SchedulerHarness
@@ -26,7 +28,7 @@ ORDERS, USERS, BILLS = TableId("shop", "orders"), TableId("shop", "users"), Tabl
 class Mirror:
     """The re-reads of a mirror that has no table yet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, watches: MakeWatches = lambda _: ()) -> None:
         self.harness = SchedulerHarness(
             folder,
             source={"url": "mysql://mirror@127.0.0.1:1/shop", "tables": ["shop.*"]},
@@ -38,9 +40,14 @@ class Mirror:
             },
         )
         self.harness.ledger.incomplete.return_value = {}
+        self.harness.ledger.tables = ()
+        self.harness.lake.tables.return_value = ()
         scheduler = self.harness.mirror
         self.tables = scheduler.tables
-        self.rereads = Rereads(scheduler.context, scheduler.tables, scheduler.stopping)
+        self.lost: Any = Mock(spec=LostBinlog, reason="binlogs are gone", is_noticed=False)
+        self.recovery = Recovery(scheduler.context, scheduler.tables, scheduler.stopping, self.lost, watches)
+        self.running = self.recovery._running
+        self.new_tables = self.recovery._new_tables
 
     def recorded(self, table: TableId) -> list[Request]:
         """Return the requests of a table in the order in which the lake got them."""
@@ -51,12 +58,12 @@ class Mirror:
     def begin(self, request: Request) -> Mock:
         """Let a re-read be under way."""
         reread = Mock(request=request)
-        self.rereads._active[request.table] = reread
+        self.running._active[request.table] = reread
         return reread
 
     def end(self, request: Request, phase: Phase) -> None:
         """Let a re-read be under way, and end it."""
-        self.rereads._ended(request.table, self.begin(replace(request, phase=phase, ended_ms=1)))
+        self.running._ended(request.table, self.begin(replace(request, phase=phase, ended_ms=1)).request)
 
 
 @pytest.fixture
@@ -74,20 +81,19 @@ def test_rows_that_were_read_before_the_connector_begins_again_do_not_count(
 
     monkeypatch.setattr(source_tables, "included_tables", included)
     monkeypatch.setattr(source_tables, "ignores_case", lambda _config: False)
-    lost: Any = Mock(spec=LostBinlog, reason="binlogs are gone", is_noticed=True)
     active = mirror.begin(new_request(USERS, "new table"))
     waiting = new_request(BILLS, "new table")
-    mirror.rereads._waiting[BILLS] = waiting
+    mirror.recovery._waiting[BILLS] = waiting
     mirror.harness.markers["orders"] = Mock()
-    assert mirror.rereads._recover(lost)
+    assert mirror.recovery._recover(mirror.lost)
     active.cancel.assert_called_once_with()
-    lost.reset_connector.assert_called_once_with()
+    mirror.lost.reset_connector.assert_called_once_with()
     for table, former in ((ORDERS, None), (USERS, active.request), (BILLS, waiting)):
         (request,) = mirror.recorded(table)
         assert (request.reason, request.held) == ("binlogs are gone", True)
         assert former is None or request.id != former.id
-        assert mirror.rereads._waiting[table] == request
-    assert mirror.rereads._active == {}
+        assert mirror.recovery._waiting[table] == request
+    assert mirror.running.requests == {}
 
 
 def test_a_table_is_read_without_a_command_again_after_it_was_read_on_command(mirror: Mirror) -> None:
@@ -117,11 +123,11 @@ def test_a_known_request_is_replaced_if_it_reads_less_than_is_wanted(
     mirror: Mirror, known: Narrowed | None, wanted: Narrowed | None, is_replaced: bool
 ) -> None:
     mirror.harness.markers["orders"] = Mock()
-    mirror.rereads.load()
+    mirror.recovery._load()
     former = new_request(ORDERS, "repair", narrowed=known)
-    mirror.rereads._waiting[ORDERS] = former
-    mirror.rereads.request([ORDERS], "on command", narrowed={} if wanted is None else {ORDERS: wanted})
-    request = mirror.rereads._waiting[ORDERS]
+    mirror.recovery._waiting[ORDERS] = former
+    mirror.recovery.request([ORDERS], "on command", narrowed={} if wanted is None else {ORDERS: wanted})
+    request = mirror.recovery._waiting[ORDERS]
     assert (request.id != former.id) is is_replaced
     assert request.narrowed == (wanted if is_replaced else known)
 
@@ -133,9 +139,10 @@ def test_reread_ends_soon_if_the_source_has_no_such_table_or_the_engine_fails(
     mirror: Mirror, monkeypatch: pytest.MonkeyPatch, error: Exception, attempts: int
 ) -> None:
     """A run until everything is caught up would never end; other re-reads go on."""
-    monkeypatch.setattr(rereads, "_FEW_DELAYS_S", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(rereads, "_DELAYS_S", (0.0,) * 99)
-    fresh = Rereads(mirror.rereads._context, mirror.tables, mirror.rereads._stopping)
+    monkeypatch.setattr(running, "_FEW_DELAYS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(running, "_DELAYS_S", (0.0,) * 99)
+    context, stopping = mirror.harness.mirror.context, mirror.harness.mirror.stopping
+    fresh = RunningRereads(context, mirror.tables, mirror.new_tables, Mock(), stopping, Mock())
     fresh._staging = Mock()
     reread = TableReread(Mock(), Mock(), new_request(ORDERS, "lost"), "shop.shop.orders", fresh._record)
     reread.is_published = Mock(side_effect=error)  # type: ignore[method-assign]
@@ -143,8 +150,7 @@ def test_reread_ends_soon_if_the_source_has_no_such_table_or_the_engine_fails(
     fresh._active = {ORDERS: reread, USERS: other}
     for _ in range(attempts):
         assert not reread.request.has_ended
-        for table, found in list(fresh._active.items()):
-            fresh._advance(table, found, {}, publishes=True)
+        fresh.step({}, publishes=True)
     assert reread.request.phase is Phase.FAILED
     assert first_line(error) in (reread.request.problem or "")
     assert other.finish_published.call_count == attempts
@@ -153,19 +159,19 @@ def test_reread_ends_soon_if_the_source_has_no_such_table_or_the_engine_fails(
 
 def test_table_that_was_missing_is_healed_once_the_source_has_it_again(mirror: Mirror) -> None:
     mirror.harness.markers["orders"] = Mock()
-    mirror.rereads._failed = {ORDERS, USERS}
-    mirror.rereads._missing = {ORDERS}
-    mirror.rereads.new_tables.step = Mock(return_value=[ORDERS, USERS])  # type: ignore[method-assign]
-    mirror.rereads._discover()
-    assert mirror.rereads._failed == {USERS}
+    mirror.running._failed = {ORDERS, USERS}
+    mirror.running._missing = {ORDERS}
+    mirror.new_tables.step = Mock(return_value=[ORDERS, USERS])  # type: ignore[method-assign]
+    mirror.recovery._discover()
+    assert mirror.running._failed == {USERS}
 
 
 def test_error_in_looking_at_one_new_table_stops_no_other(mirror: Mirror) -> None:
-    mirror.rereads.new_tables.step = Mock(return_value=[BILLS, ORDERS])  # type: ignore[method-assign]
+    mirror.new_tables.step = Mock(return_value=[BILLS, ORDERS])  # type: ignore[method-assign]
     mirror.harness.ledger.knows.return_value = True
     mirror.harness.ledger.progress = Mock(side_effect=_progress_of_all_but(BILLS))
-    mirror.rereads._discover()
-    assert [request.table for request in mirror.rereads._waiting.values()] == [ORDERS]
+    mirror.recovery._discover()
+    assert [request.table for request in mirror.recovery._waiting.values()] == [ORDERS]
     assert mirror.tables.retries
 
 
@@ -184,6 +190,41 @@ def test_nothing_is_published_while_a_tag_is_made(mirror: Mirror) -> None:
     reread.is_published.return_value = reread.is_reading = False
     reread.read_failure.return_value = None
     for publishes in (False, True):
-        mirror.rereads._advance(ORDERS, reread, {}, publishes=publishes)
+        mirror.running.step({}, publishes=publishes)
         assert reread.catch_up.called
         assert reread.publish.called is publishes
+
+
+class Watching:
+    """A watch that finds, in its first step, that the events of a table are wrong."""
+
+    def __init__(self, requests: Requests, done: list[str]) -> None:
+        self.requests = requests
+        self.done = done
+        self.is_behind = True
+
+    def start(self) -> None:
+        self.done.append("start")
+
+    def step(self) -> None:
+        if self.is_behind:
+            self.requests.pause(ORDERS, EventsWrong("wrong"))
+        self.is_behind = False
+
+    def close(self) -> None:
+        self.done.append("close")
+
+
+def test_what_a_watch_finds_is_in_the_lake_before_the_table_could_go_on(tmp_path: Path) -> None:
+    done = list[str]()
+    mirror = Mirror(tmp_path, lambda requests: [Watching(requests, done)])
+    mirror.new_tables.must_ask = False
+    mirror.recovery._start_some = Mock()  # type: ignore[method-assign]
+    mirror.recovery.start()
+    assert mirror.recovery.is_busy
+    mirror.recovery.step({})
+    assert [(request.reason, request.held) for request in mirror.recorded(ORDERS)] == [("wrong", True)]
+    assert mirror.recovery.wants(ORDERS)
+    mirror.recovery.close()
+    assert done == ["start", "close"]
+    assert mirror.harness.mirror.stopping.is_set()

@@ -109,7 +109,8 @@ def test_rounds_do_nothing_when_no_retry_is_due(backlog: Backlog) -> None:
 def test_events_that_came_during_a_reread_are_applied_after_it(backlog: Backlog) -> None:
     """No event may come afterwards that would start a batch."""
     held = {TableId("shop", "orders")}
-    backlog.mirror.rereads = Mock(holds=held.__contains__, any_left=False)
+    recovery = Mock(wants=held.__contains__, is_busy=False)
+    backlog.mirror.recovery = recovery
     rounds = Rounds(backlog.mirror, follows=False)
     rounds.advance({ORDERS: {0: 25}, USERS: {0: 1}})
     assert backlog.of("orders") == []
@@ -119,7 +120,7 @@ def test_events_that_came_during_a_reread_are_applied_after_it(backlog: Backlog)
         while held:
             backlog.mirror.tables.resume(held.pop())
 
-    backlog.mirror.rereads.step = publish
+    recovery.step = publish
     rounds.idle()
     assert_whole(backlog.of("orders"), 25)
     read = list(backlog.read)

@@ -78,7 +78,7 @@ def test_pause_that_stays_is_healed_unless_its_cause_is_there_again(tmp_path: Pa
         table, causes = TableId("shop", "orders"), list[Exception]()
         harness.ledger.lasting_pauses.return_value = {table: ("a reason", None)}
         harness.log.compacted.return_value = frozenset({"shop.shop.orders"} if still else ())
-        harness.mirror.tables.on_pause = partial(noted, causes)
+        harness.mirror.tables.on_pause(partial(noted, causes))
         harness.mirror.tables.keep_lasting_pauses()
         assert causes == []
         harness.mirror.check_log()

@@ -47,7 +47,7 @@ class Run:
         yield Mock()
         self.done.append("end")
 
-    def _open(self, config: Config, _log: Any, _spark: Any, _on_batch: Any, *, totals: Any) -> Any:
+    def _open(self, config: Config, _log: Any, _spark: Any, _on_batch: Any, *, totals: Any, **_: Any) -> Any:
         if self.lake:
             self.done.append("away")
             self.on_away()
@@ -58,7 +58,7 @@ class Run:
         return SimpleNamespace(
             context=Mock(),
             stopping=threading.Event(),
-            rereads=None,
+            recovery=None,
             totals=totals,
             summary=lambda: totals.summary({}),
             close=lambda: self.done.append("close"),

@@ -39,7 +39,7 @@ class Streams:
     def __init__(self, *ends: Exception | None, java: "subprocess.Popen[bytes] | None" = None) -> None:
         self.ends = list(ends)
         self.mirror: Any = Mock(
-            stopping=threading.Event(), failing=False, rereads=None, tags=Mock(is_busy=False)
+            stopping=threading.Event(), failing=False, recovery=None, tags=Mock(is_busy=False)
         )
         self.context: Any = Mock()
         self.context.spark.sparkContext._gateway.proc = java
@@ -135,7 +135,7 @@ def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]], *, statements: 
 
     The first `statements` looks at the end find a statement.
     """
-    mirror: Any = Mock(stopping=threading.Event(), failing=False, rereads=None, tags=Mock(is_busy=False))
+    mirror: Any = Mock(stopping=threading.Event(), failing=False, recovery=None, tags=Mock(is_busy=False))
     found = iter([True] * statements)
     mirror.statements.has_new.side_effect = lambda: next(found, False)
     context: Any = Mock()

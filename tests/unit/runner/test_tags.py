@@ -15,7 +15,7 @@ from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import TableId
 from replicator.model.tags import TagRecord, TagState
 from replicator.recovery.lost_binlog import REASON, LostBinlog
-from replicator.recovery.service import Rereads
+from replicator.recovery.service import Recovery
 from replicator.runner import tags
 from replicator.runner.tags import TagKeeper
 from tests.support.scheduler_harness import ENDS, SchedulerHarness
@@ -46,12 +46,13 @@ class Harness:
         positions = Mock()
         positions.end.return_value, positions.confirmed.return_value = BinlogEnd("binlog.000001", 4), None
         tables = self.mirror.mirror.tables
-        self.tags = TagKeeper(context, tables, Mock(), lambda: ENDS, positions)
-        self.rereads = self.tags.rereads = Rereads(context, tables, Mock())
-        self.rereads.lost_binlog = LostBinlog(context.config)
+        self.lost = LostBinlog(context.config)
+        self.recovery = Recovery(context, tables, Mock(), self.lost)
+        self.tags = TagKeeper(context, tables, Mock(), lambda: ENDS, positions, self.recovery)
         # The source has no new tables.
-        self.rereads.new_tables.must_ask = False
-        self.rereads.new_tables.ask_now = Mock()  # type: ignore[method-assign]
+        self.new_tables = self.recovery._new_tables
+        self.new_tables.must_ask = False
+        self.new_tables.ask_now = Mock()  # type: ignore[method-assign]
 
     def _set(self, _namespace: str, key: str, value: str | None) -> None:
         if value is None:
@@ -83,8 +84,7 @@ def test_tag_waits_for_the_connector(harness: Harness) -> None:
 
 def test_tag_fails_if_the_connector_must_begin_again(harness: Harness) -> None:
     assert harness.result().state is TagState.STARTED
-    assert harness.rereads.lost_binlog is not None
-    assert harness.rereads.lost_binlog.note()
+    assert harness.lost.note()
     failed = harness.result()
     assert (failed.state, failed.reason) == (TagState.FAILED, f"the connector must begin again: {REASON}")
     # The re-reads can continue.
@@ -95,7 +95,7 @@ def test_tag_fails_if_a_table_must_be_read_after_its_position_was_chosen(harness
     assert harness.result().state is TagState.STARTED
     harness.mirror.markers["orders"] = CommitMarker("shop", 1, 1, {})
     harness.request()
-    harness.rereads.load()
+    harness.recovery._load()
     failed = harness.result()
     assert failed.state is TagState.FAILED
     assert failed.reason == "shop.orders lacks changes until it has been read from the source"
@@ -106,15 +106,15 @@ def test_position_of_a_tag_is_chosen_once_new_tables_are_read(harness: Harness) 
     harness.request()
     assert harness.result().state is TagState.REQUESTED
     assert not harness.tags.is_started
-    harness.rereads._waiting.clear()
+    harness.recovery._waiting.clear()
     assert harness.result().state is TagState.STARTED
     assert harness.tags.is_started
 
 
 def test_source_is_asked_for_new_tables_before_the_position_is_chosen(harness: Harness) -> None:
-    harness.rereads.new_tables.must_ask = True
+    harness.new_tables.must_ask = True
     assert harness.result().state is TagState.REQUESTED
-    harness.rereads.new_tables.must_ask = False
+    harness.new_tables.must_ask = False
     assert harness.result().state is TagState.STARTED
 
 
@@ -133,9 +133,9 @@ def test_other_rereads_do_not_delay_the_tag(
 def test_tag_fails_at_once_if_a_new_table_has_events_and_the_source_was_not_asked_for_it(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert harness.rereads.requests() == []
+    assert harness.recovery.requests() == []
     assert harness.result().state is TagState.STARTED
-    monkeypatch.setattr(Rereads, "holds", lambda _self, table: table == ORDERS)
+    monkeypatch.setattr(Recovery, "wants", lambda _self, table: table == ORDERS)
     pending = harness.mirror.mirror.context.tagging.pending
     assert pending is not None
     pending.proven = ENDS
@@ -172,10 +172,10 @@ def test_an_unexpected_error_of_one_table_fails_the_tag_and_nothing_else(
 def test_scheduled_tag_waits_until_tables_are_read(tmp_path: Path) -> None:
     harness = Harness(tmp_path, tags={"every": "1 hour"})
     harness.store.forget(NOON)
-    harness.rereads.new_tables.must_ask = True
+    harness.new_tables.must_ask = True
     harness.tags.begin(ENDS)
     assert harness.store.read() == []
-    harness.rereads.new_tables.must_ask = False
+    harness.new_tables.must_ask = False
     harness.tags.poll_now()
     harness.tags.begin(ENDS)
     assert [tag.state for tag in harness.store.read()] == [TagState.STARTED]

@@ -19,7 +19,7 @@ from replicator.model.binlog import WATCHED_KEY, BinlogEnd, ConnectorOffset, Wat
 from replicator.model.compared import may_differ_in
 from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
-from replicator.runner.table_states import TableStates
+from replicator.recovery.request import Requests
 from replicator.watch import binlog_watch
 from replicator.watch.binlog_watch import BinlogWatch
 from tests.support.config_files import load_text
@@ -72,8 +72,8 @@ class Harness:
             set_namespace_property=lambda _, key, value: self.properties.update({key: value}),
         )
         context = SimpleNamespace(lake=lake, config=config, prepared=self.prepared)
-        tables = SimpleNamespace(pause=lambda table, cause: self.paused.append((table, cause)))
-        self.watch = BinlogWatch(cast("MirrorContext", context), cast("TableStates", tables))
+        requests = SimpleNamespace(pause=lambda table, cause: self.paused.append((table, cause)))
+        self.watch = BinlogWatch(cast("MirrorContext", context), cast("Requests", requests))
 
     @contextlib.contextmanager
     def connect(self, *_: object, **__: object) -> Iterator[Connection]:

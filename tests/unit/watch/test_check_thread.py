@@ -43,7 +43,7 @@ class Checks:
     def __init__(self, config: Config, *results: TableResult) -> None:
         self.catalog = Catalog()
         self.wanted: list[Wanted] = []
-        self.differences = Differences(config, None, lambda *_: None)  # type: ignore[arg-type]
+        self.differences = Differences(config, None)  # type: ignore[arg-type]
         self._results = list(results)
         self._thread = CheckThread(config, self.differences)
 

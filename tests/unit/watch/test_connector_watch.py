@@ -81,13 +81,12 @@ def quickly_watching(
     config: Config,
     *,
     until_caught_up: bool,
-    lost: LostBinlog | None = None,
     noted: NotedFailure | None = None,
 ) -> Iterator[SourceGoal | None]:
     """Watch in short rounds during the block, and wait until the last round has ended."""
     limits = WaitLimits(source=0.5)
     before = set(threading.enumerate())
-    told: dict[str, Any] = {"lost": lost, "noted": noted, "interval": 0.02, "limits": limits}
+    told: dict[str, Any] = {"noted": noted, "interval": 0.02, "limits": limits}
     with watching(config, until_caught_up=until_caught_up, **told) as goal:
         started = [thread for thread in threading.enumerate() if thread not in before]
         yield goal
@@ -144,7 +143,7 @@ def test_watch_reports_lost_binlogs_and_does_not_restart_the_task(
     )
     settings = config(connect, broker)
     lost = LostBinlog(settings)
-    with quickly_watching(settings, until_caught_up=False, lost=lost):
+    with quickly_watching(settings, until_caught_up=False, noted=NotedFailure(settings, lost.note)):
         event(lines, "the connector failed")
         until(lambda: lost.is_noticed, seconds=10, doing="the loss is reported")
     assert connect.count(RESTART) == 0

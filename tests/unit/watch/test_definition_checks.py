@@ -18,7 +18,7 @@ from replicator.model.compared import COMPARED_DEFINITIONS_KEY, ComparedDefiniti
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT
-from replicator.runner.table_states import TableStates
+from replicator.recovery.request import Requests
 from replicator.schema.history.comparison import SourceColumn, SourceDefinition
 from replicator.schema.history.versions import SchemaHistory, SchemaVersion, TableRemoval
 from replicator.schema.types.native import NativeType
@@ -48,6 +48,7 @@ class Harness:
         self.is_possible, self.is_busy = possible, False
         self.properties: dict[str, str] = {}
         self.paused: dict[TableId, str] = {}
+        self.statements = 0
         self.present, self.mirrored = [A, B], {A, B}
         lake = SimpleNamespace(
             set_namespace_property=lambda _, key, value: self.properties.update({key: value})
@@ -66,8 +67,10 @@ class Harness:
             progress=lambda table: SimpleNamespace(mirror=1 if table in self.mirrored else None),
         )
         context = SimpleNamespace(lake=lake, schemas=schemas, config=config, ledger=ledger)
-        tables = SimpleNamespace(pause=self.pause, paused=self.paused)
-        self.checks = DefinitionChecks(cast("MirrorContext", context), cast("TableStates", tables), self)
+        requests = SimpleNamespace(pause=self.pause, paused=self.paused, begun=0, connector=self)
+        self.checks = DefinitionChecks(
+            cast("MirrorContext", context), cast("Requests", requests), lambda: self.statements
+        )
 
     def pause(self, table: TableId, cause: ReplicatorError) -> None:
         self.paused[table] = cause.message
@@ -80,8 +83,8 @@ class Harness:
         """Compare one reading."""
         self.checks.give(Reading({A: a, B: source("x")}, self.present, must_know))
         assert self.checks.is_behind
-        self.checks.step(0)
-        self.checks.step(0)
+        self.checks.step()
+        self.checks.step()
 
     @property
     def causes(self) -> list[tuple[TableId, type[ReplicatorError]]]:
@@ -104,7 +107,7 @@ def test_equal_definitions_are_recorded_as_compared(harness: Harness) -> None:
 
 def test_nothing_is_compared_before_the_schema_topic_was_read_once_more(harness: Harness) -> None:
     harness.checks.give(Reading({A: source("y", "x")}, [A]))
-    harness.checks.step(0)
+    harness.checks.step()
     assert (
         COMPARED_DEFINITIONS_KEY not in harness.properties
         or json.loads(harness.properties[COMPARED_DEFINITIONS_KEY])["at_ms"] is None
@@ -334,7 +337,7 @@ def until(condition: Callable[[], Any]) -> None:
 
 
 def recorded(harness: Harness) -> ComparedDefinitions | None:
-    harness.checks.step(0)
+    harness.checks.step()
     return compared_definitions_in(harness.properties)
 
 
@@ -342,7 +345,8 @@ def test_definitions_are_read_at_the_start_and_after_a_statement(harness: Harnes
     harness.checks.start()
     until(lambda: (found := recorded(harness)) is not None and found.at_ms)
     reads = watched.reads
-    harness.checks.step(1)
+    harness.statements = 1
+    harness.checks.step()
     until(lambda: watched.reads > reads)
     harness.checks.close()
 

@@ -8,8 +8,7 @@ import pytest
 from replicator.batch import MirrorContext
 from replicator.errors import EventsRejected
 from replicator.model.table import TableId
-from replicator.recovery.service import Rereads
-from replicator.runner.table_states import TableStates
+from replicator.recovery.request import Requests
 from replicator.sources.connector.failure import Failure, failure_in
 from replicator.watch import failed_connector
 from replicator.watch.failed_connector import FailedConnector
@@ -29,24 +28,21 @@ class Harness:
         self.paused: list[tuple[TableId, Exception]] = []
         self.read: list[TableId] = []
         self.declined: list[Failure] = []
-        repair = SimpleNamespace(
-            is_busy=False, aside=self.aside, without_table=self.aside.add, has_more=False
-        )
-        rereads = SimpleNamespace(
-            repair=repair,
+        connector = SimpleNamespace(is_busy=False, aside=self.aside, without_table=self.aside.add)
+        requests = SimpleNamespace(
+            connector=connector,
             requests=list,
+            pause=lambda table, cause: self.paused.append((table, cause)),
             replace=lambda requests: self.read.extend(request.table for request in requests),
         )
         noted = SimpleNamespace(take=self._take, decline=self.declined.append)
         lake = SimpleNamespace(namespace_properties=lambda _: {})
         config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="ops"))
-        tables = SimpleNamespace(pause=lambda table, cause: self.paused.append((table, cause)))
         monkeypatch.setattr("replicator.watch.failed_connector.time.monotonic", lambda: self.now)
         monkeypatch.setattr("replicator.sources.mysql.tables.included_tables", lambda _: [A, B])
         self.failed = FailedConnector(
             cast("MirrorContext", SimpleNamespace(lake=lake, config=config)),
-            cast("TableStates", tables),
-            cast("Rereads", rereads),
+            cast("Requests", requests),
             cast("NotedFailure", noted),
         )
 

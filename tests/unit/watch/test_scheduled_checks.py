@@ -59,7 +59,7 @@ def test_a_table_whose_check_failed_lets_others_come_first() -> None:
 class Requests:
     """Records what is requested."""
 
-    any_left: bool = False
+    is_busy: bool = False
     found: list[tuple[TableId, int | None, Narrowed | None]] = field(default_factory=list)
     paused: list[tuple[TableId, Exception]] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ def steps(
         **MIRROR, heal={"max_rows": 9}, verify={"every": "1 hour", "on_difference": on_difference}
     )
     requests = Requests()
-    checks = ScheduledChecks(config, requests, threading.Event(), requests.pause)  # type: ignore[arg-type]
+    checks = ScheduledChecks(config, requests, threading.Event())  # type: ignore[arg-type]
     with (
         patch.object(CheckThread, "check_next", autospec=True) as check,
         patch.object(CheckThread, "record", autospec=True) as record,
@@ -138,7 +138,7 @@ def test_a_table_that_differs_again_later_is_corrected_again() -> None:
 
 def test_a_check_of_the_whole_table_may_find_more_than_the_rows_that_changed_recently() -> None:
     requests = Requests()
-    found = Differences(minimal_config(**MIRROR), requests, requests.pause)  # type: ignore[arg-type]
+    found = Differences(minimal_config(**MIRROR), requests)  # type: ignore[arg-type]
     found.found(A, different(), is_look=True)
     found.found(A, different())
     assert (len(requests.found), requests.paused) == (2, [])
@@ -146,7 +146,7 @@ def test_a_check_of_the_whole_table_may_find_more_than_the_rows_that_changed_rec
     assert (len(requests.found), [table for table, _ in requests.paused]) == (2, [A])
     record = found.of(A)
     assert (record.differences, record.cause) == (3, "2 rows missing")
-    other = Differences(minimal_config(**MIRROR), requests, requests.pause)  # type: ignore[arg-type]
+    other = Differences(minimal_config(**MIRROR), requests)  # type: ignore[arg-type]
     other.load(found.take_changed())
     assert other.of(A) == record
 
@@ -212,7 +212,7 @@ def test_lake_and_source_are_asked_less_often_while_nothing_is_due() -> None:
 def test_no_check_begins_while_there_is_other_work(state: str) -> None:
     checks = ScheduledChecks(
         minimal_config(**MIRROR, verify={"every": "1 hour"}),
-        Requests(any_left=state == "re-read"),  # type: ignore[arg-type]
+        Requests(is_busy=state == "re-read"),  # type: ignore[arg-type]
         threading.Event(),
     )
     checks.note_backlog(has_backlog=state == "backlog")

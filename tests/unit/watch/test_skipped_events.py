@@ -8,10 +8,11 @@ import pytest
 from replicator.batch import MirrorContext
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.table import TableId
-from replicator.recovery.service import Rereads
+from replicator.recovery.request import Requests
 from replicator.sources.binlog.deviations import BinlogPlace, DeviationScanner, RowChanges
 from replicator.sources.connector.settings import FAIL_AT_EVENTS, SKIP_EVENTS
 from replicator.watch import skipped_events
+from replicator.watch.binlog_watch import BinlogWatch
 from replicator.watch.skipped_events import SKIPPED_KEY, SkippedEvents
 from tests.support.listed_events import FILE, ROLLED_BACK, ROWS, SERVER, listed
 
@@ -41,17 +42,17 @@ class Harness:
         )
         config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="ops"))
         self.watch = SimpleNamespace(changes=changes(1000))
-        self.repair = SimpleNamespace(add_settings=self.settings.append, has_more=False)
-        rereads = SimpleNamespace(
-            watch=self.watch,
-            repair=self.repair,
+        requests = SimpleNamespace(
+            connector=SimpleNamespace(add_settings=self.settings.append),
             replace=lambda requests: self.read.extend(request.table for request in requests),
         )
         monkeypatch.setattr(skipped_events, "read_end", lambda _: BinlogEnd(FILE, self.end))
         monkeypatch.setattr("replicator.watch.skipped_events.time.monotonic", lambda: self.now)
         monkeypatch.setattr("replicator.sources.mysql.tables.included_tables", lambda _: [A, B, C])
         context = SimpleNamespace(lake=lake, config=config)
-        self.skipped = SkippedEvents(cast("MirrorContext", context), cast("Rereads", rereads))
+        self.skipped = SkippedEvents(
+            cast("MirrorContext", context), cast("Requests", requests), cast("BinlogWatch", self.watch)
+        )
 
     def begin(self, at: int, file: str = FILE) -> None:
         self.skipped.begin(REASON, ConnectorOffset(file, at))
@@ -102,7 +103,7 @@ def test_connector_has_its_usual_setting_again_once_it_is_past_the_failure(
     harness = Harness(monkeypatch)
     harness.begin(3463)
     told = f"{REASON}, near {FILE}:3463 of the binlog"
-    assert (harness.properties, harness.repair.has_more) == ({SKIPPED_KEY: told}, True)
+    assert (harness.properties, harness.skipped.is_under_way) == ({SKIPPED_KEY: told}, True)
     harness.step(at=3999)
     assert harness.settings == [SKIP_EVENTS]
     harness.end = 5000
@@ -111,10 +112,10 @@ def test_connector_has_its_usual_setting_again_once_it_is_past_the_failure(
     # The watch is not there yet.
     harness.watch.changes = changes(4999)
     harness.step()
-    assert harness.repair.has_more
+    assert harness.skipped.is_under_way
     harness.watch.changes = changes(5000)
     harness.step()
-    assert (harness.read, harness.repair.has_more) == ([A, B], False)
+    assert (harness.read, harness.skipped.is_under_way) == ([A, B], False)
 
 
 def test_all_tables_are_read_again_if_the_binlog_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
