@@ -30,7 +30,7 @@
     │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
     │   │   ├── UnknownValues                existing rows got values that no log contains
     │   │   ├── UnloggedChange               a statement changed rows without events
-    │   │   └── UnknownSurvivors             a late TRUNCATE, and it is not known which rows are newer
+    │   │   └── UnorderedTruncate            a TRUNCATE in a topic of several partitions
     │   ├── MissingKey                       a table without a key to match rows by
     │   ├── UnfitColumns                     column rules that do not fit the table
     │   ├── SharedTopic                      several tables write to one topic
@@ -238,8 +238,8 @@ class UnloggedChange(UnsupportedChange):
     remedy = Remedy.REREAD
 
 
-class UnknownSurvivors(UnsupportedChange):
-    """A TRUNCATE arrived after later changes, and it is not known which rows are newer than it."""
+class UnorderedTruncate(UnsupportedChange):
+    """A TRUNCATE came in a topic of several partitions, so it is not known which changes are from before it."""
 
     remedy = Remedy.REREAD
 

@@ -1,12 +1,13 @@
 """Applies one batch of one table. `apply_task` defines the order of the steps; each step has a module."""
 
-from replicator.batch.apply import apply_task, replay_task, tag_table
+from replicator.batch.apply import apply_task, replay_task
 from replicator.batch.context import MirrorContext, known_names
 from replicator.batch.plan.prefetch import divided, prefetch_plans
 from replicator.batch.plan.renames import former_names, has_left, is_half_renamed, rename, renamed_to
 from replicator.batch.plan.segments import has_news
 from replicator.batch.plan.tags import has_all_before
 from replicator.batch.state.tagging import PendingTag
+from replicator.batch.steps.tag import tag_table
 from replicator.batch.task import TableAwaits, TableTask
 
 __all__ = [

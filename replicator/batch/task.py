@@ -1,5 +1,6 @@
-"""The part of a batch that belongs to one table."""
+"""The part of a batch that belongs to one table, and its segments."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -7,10 +8,13 @@ from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.events.executors import DRIVER, SPARK, BatchExecutor
+from replicator.config import TableOptions
 from replicator.jvm.spark import local_frame
+from replicator.lake.ledger import Progress
 from replicator.model.batch_stats import BatchStats
-from replicator.model.commit_marker import OffsetRange
+from replicator.model.commit_marker import OffsetRange, PartitionProgress
 from replicator.model.table import TableId
+from replicator.schema.history.versions import SchemaHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,48 @@ class TableTask:
         return SPARK if self.records is None else DRIVER
 
 
-def read_records(context: MirrorContext, task: TableTask) -> DataFrame:
-    """Return the records of `task`: the prefetched ones, else read from the log by Spark."""
-    if task.records is None:
-        return context.log.read(context.spark, task.ranges)
-    return local_frame(context.spark, task.records)
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A task, or the part of it that is committed by itself, and what is known of its table when it begins.
+
+    Attributes:
+        options: how the table is configured.
+        progress: the markers and schema versions of its lake tables.
+        history: the known versions of its schema. The records may show later ones.
+    """
+
+    context: MirrorContext
+    task: TableTask
+    options: TableOptions
+    progress: Progress
+    history: SchemaHistory
+
+    @classmethod
+    def begin(cls, context: MirrorContext, task: TableTask) -> "Segment":
+        """Return a task with what is known of its table now.
+
+        Raises:
+            LakeUnavailable: the markers of its lake tables were not read yet, and cannot be.
+        """
+        options, progress = context.config.table(str(task.table)), context.ledger.progress(task.table)
+        return cls(context, task, options, progress, context.schemas.history(task.table))
+
+    @property
+    def table(self) -> TableId:
+        """The source table."""
+        return self.task.table
+
+    @property
+    def before(self) -> Mapping[int, PartitionProgress]:
+        """Partition → how far the lake has the events of the topic; events up to there are redelivered ones."""
+        marker = self.progress.resume_marker
+        return {} if marker is None else marker.progress.get(self.task.topic, {})
+
+    def records(self) -> DataFrame:
+        """Return the records of the task: the prefetched ones, else read from the log by Spark."""
+        if self.task.records is None:
+            return self.context.log.read(self.context.spark, self.task.ranges)
+        return local_frame(self.context.spark, self.task.records)
 
 
 class TableAwaits(Exception):  # noqa: N818 no error
@@ -61,6 +102,6 @@ class TableAwaits(Exception):  # noqa: N818 no error
         done: the tasks that were applied, with their statistics.
     """
 
-    def __init__(self, done: list[tuple[TableTask, BatchStats]]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.done = done
+        self.done: list[tuple[TableTask, BatchStats]] = []

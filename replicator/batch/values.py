@@ -12,12 +12,12 @@ from replicator.batch.context import MirrorContext
 from replicator.batch.events.changelog_rows import from_offset, good_events
 from replicator.batch.events.executors import MaterializedEvents
 from replicator.batch.events.net_changes import key_columns, key_names, not_replaced
-from replicator.batch.task import TableTask
+from replicator.batch.task import Segment, TableTask
 from replicator.config import TableOptions
 from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.ledger import LakeRole, Progress, next_marker
+from replicator.lake.ledger import LakeRole, next_marker
 from replicator.lake.strategies.changelog_reader import recorded_changes
 from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
@@ -30,6 +30,7 @@ from replicator.model.changelog import (
 )
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import PackedPosition
+from replicator.model.reread import Narrowed
 from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
 from replicator.schema.history.versions import SchemaHistory, SchemaVersion
@@ -80,6 +81,13 @@ class BatchSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class Misread:
+    """Rows of a batch that must be read again: a part of the table; None is all of it."""
+
+    part: Narrowed | None
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedBatch:
     """The decoded events of a task, bad ones and redelivered ones included.
 
@@ -87,9 +95,7 @@ class DecodedBatch:
         schema: None if no record has a known schema; then all events are bad.
     """
 
-    context: MirrorContext
-    task: TableTask
-    options: TableOptions
+    segment: Segment
     events: MaterializedEvents
     schema: BatchSchema | None
     stats: BatchStats
@@ -117,11 +123,10 @@ class TableBatch:
         changelog, mirror: the lake tables to write, with the batch's schema; None before `evolve_tables`, and for a
             table that is not written.
         user_columns: the columns of the mirror that others added.
+        misread: the rows that must be read again once the batch is applied.
     """
 
-    context: MirrorContext
-    task: TableTask
-    options: TableOptions
+    segment: Segment
     schema: BatchSchema
     events: MaterializedEvents
     stats: BatchStats
@@ -129,11 +134,22 @@ class TableBatch:
     changelog: LakeTable | None = None
     mirror: LakeTable | None = None
     user_columns: tuple[str, ...] = ()
+    misread: Misread | None = None
 
     @property
-    def progress(self) -> Progress:
-        """The markers and schema versions of the lake tables now."""
-        return self.context.ledger.progress(self.task.table)
+    def context(self) -> MirrorContext:
+        """The services."""
+        return self.segment.context
+
+    @property
+    def task(self) -> TableTask:
+        """The task."""
+        return self.segment.task
+
+    @property
+    def options(self) -> TableOptions:
+        """How the table is configured."""
+        return self.segment.options
 
     def target(self, role: LakeRole, table: LakeTable) -> WriteTarget:
         """Return `table` as the target of a commit."""
@@ -143,8 +159,9 @@ class TableBatch:
         """Return the marker of the commit that adds this batch to a table whose newest marker is `base`."""
         return task_marker(self.context, self.task, base, self.stats)
 
-    def written_offsets(self, base: CommitMarker | None) -> dict[int, int]:
-        """Return partition → next offset, for partitions with events of this batch in a table with marker `base`."""
+    def written_offsets(self, role: LakeRole) -> dict[int, int]:
+        """Return partition → next offset, for partitions with events of this batch in the changelog or mirror."""
+        base = self.segment.progress.marker(role)
         if base is None:
             return {}
         known = {r.partition: base.next_offset(self.task.topic, r.partition) for r in self.task.ranges}
@@ -152,19 +169,16 @@ class TableBatch:
             r.partition: n for r in self.task.ranges if (n := known[r.partition]) is not None and n > r.start
         }
 
-    def changelog_events(self, changelog: LakeTable) -> DataFrame:
+    def changelog_events(self) -> DataFrame:
         """Return the events that the changelog lacks."""
-        base = self.progress.changelog
-        del changelog
-        return from_offset(self.events.frame, self.written_offsets(base))
+        return from_offset(self.events.frame, self.written_offsets(LakeRole.CHANGELOG))
 
     def numbered(self, events: DataFrame, commit: int) -> DataFrame:
         """Return events with the column commit: the number of the changelog's commit that adds them."""
         return events.withColumn("commit", F.lit(commit).cast("long"))
 
-    def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
-        """Return the events that may change the mirror, whose newest marker is `base`."""
-        del base
+    def mirror_events(self) -> MaterializedEvents:
+        """Return the events that may change the mirror."""
         return self.events
 
     def restatement(self, role: LakeRole, commit: int) -> Mapping[str, str | None]:
@@ -172,9 +186,9 @@ class TableBatch:
         del role, commit
         return {}
 
-    def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
+    def earlier_truncate(self) -> Truncate | None:
         """Return a TRUNCATE that the mirror contains, if events of this batch may be older."""
-        return base.unfinished_truncate(self.task.topic, [r.partition for r in self.task.ranges])
+        return None
 
     @property
     def is_in_log_order(self) -> bool:
@@ -186,16 +200,17 @@ class TableBatch:
 class QuarantineReplay(TableBatch):
     """Quarantined events whose offsets the table is already past: the lake may contain later changes of their rows."""
 
-    def written_offsets(self, base: CommitMarker | None) -> dict[int, int]:
+    def written_offsets(self, role: LakeRole) -> dict[int, int]:  # noqa: ARG002 as the class it replaces
         """Return nothing: offsets do not show which of these events the lake contains."""
-        del base
         return {}
 
-    def changelog_events(self, changelog: LakeTable) -> DataFrame:
+    def changelog_events(self) -> DataFrame:
         """Return the events that the changelog lacks; an interrupted replay may have added some."""
+        if self.changelog is None:
+            return self.events.frame
         ends = {r.partition: r.end for r in self.task.ranges}
         change = change_column(self.schema.decoded.names)
-        recorded = recorded_changes(self.context.lake, changelog, change, (), ends)
+        recorded = recorded_changes(self.context.lake, self.changelog, change, (), ends)
         position, events = ["partition", "offset", "position_key"], self.events.frame
         # The changelog may be large; the events are few.
         known = recorded.join(F.broadcast(events.select(*position)), position, "left_semi").select(*position)
@@ -204,17 +219,17 @@ class QuarantineReplay(TableBatch):
     def numbered(self, events: DataFrame, commit: int) -> DataFrame:
         """Return events with the column commit; `NOT_APPLIED` for those that the mirror will not get."""
         place = ["partition", "offset"]
-        applied = self.mirror_events(self.progress.mirror).frame.select(*place)
+        applied = self.mirror_events().frame.select(*place)
         # `super` cannot find a dataclass with slots.
         numbered = events.join(F.broadcast(TableBatch.numbered(self, applied, commit)), place, "left")
         return numbered.withColumn("commit", F.coalesce("commit", F.lit(NOT_APPLIED).cast("long")))
 
-    def mirror_events(self, base: CommitMarker | None) -> MaterializedEvents:
+    def mirror_events(self) -> MaterializedEvents:
         """Return the events whose keys have no later change in the changelog, and whose rows are still in the source.
 
         Others are those that a snapshot replaced, and those of a table that was dropped and created again since.
         """
-        lake, schema = self.context.lake, self.schema.mirror
+        lake, schema, base = self.context.lake, self.schema.mirror, self.segment.progress.mirror
         changelog = lake.load(self.context.config.lake.changes_namespace, self.task.table.name)
         if changelog is None or base is None:
             return self.events
@@ -242,7 +257,7 @@ class QuarantineReplay(TableBatch):
 
     def _of_earlier_tables(self) -> pa.Table:
         """Return partition and offset of the events from before the source table was last dropped and recreated."""
-        history, state = self.schema.history, self.progress.mirror_schema
+        history, state = self.schema.history, self.segment.progress.mirror_schema
         at = -1 if state is None else state.at
         recreated = max((i for i, v in enumerate(history.versions) if v.recreated and v.at <= at), default=0)
         fields = ["partition", "offset", "position_key", "gtid", "ts_ms"]
@@ -266,8 +281,11 @@ class QuarantineReplay(TableBatch):
         ranges = ",".join(f"{r.partition}:{r.start}-{r.end}" for r in self.task.ranges)
         return {RESTATED_KEY: next_restatement(logged, known, f"replay-{ranges}", commit)}
 
-    def earlier_truncate(self, base: CommitMarker) -> Truncate | None:
+    def earlier_truncate(self) -> Truncate | None:
         """Return the newest TRUNCATE that the mirror contains: it may have removed the rows of these events."""
+        base = self.segment.progress.mirror
+        if base is None:
+            return None
         found = base.known_truncate(self.task.topic)
         if found is not None and base.snapshot is not None and found.position == base.snapshot.position:
             return None  # It is the beginning of the snapshot, and `mirror_events` knows its rows.

@@ -19,7 +19,6 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.common import now_ms
 from replicator.model.recorded import fitted_json, reading, record_in
-from replicator.model.snapshot import newest
 from replicator.model.table import TableId
 from replicator.schema.evolution.changes import SchemaState
 from replicator.schema.history.order import binlog_key
@@ -178,7 +177,7 @@ def next_marker(
     ids: Mapping[str, str] = {} if base is None else base.topic_ids
     counts: Mapping[str, int] = {} if base is None else base.partition_counts
     known = None if base is None else base.position
-    known_truncate = [] if base is None or base.truncate is None else [base.truncate]
+    known_truncate = None if base is None else base.truncate
     watermarks = [
         w for w in (None if base is None else base.watermark_ms, stats.watermark_ms) if w is not None
     ]
@@ -190,7 +189,7 @@ def next_marker(
         position=stats.position if moved and stats.position is not None else known,
         watermark_ms=max(watermarks, default=None),
         committed_ms=now_ms(),
-        truncate=newest([*known_truncate, *stats.truncates]),
+        truncate=stats.truncates[-1] if stats.truncates else known_truncate,
         topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
         partition_counts=counts if partitions is None else {topic: partitions, **counts},
     )

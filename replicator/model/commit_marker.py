@@ -7,7 +7,7 @@ table's metadata, which each commit rewrites: markers in them would make each co
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -134,8 +134,7 @@ class CommitMarker:
         position: the furthest source position that the table contains.
         watermark_ms: the latest source time of a change that it contains, milliseconds since the epoch.
         committed_ms: when the commit was prepared, milliseconds since the epoch.
-        truncate: the newest TRUNCATE that the table contains; changes from before it may still arrive. Markers of older
-            versions of the engine lack it.
+        truncate: the newest TRUNCATE that the table contains. Markers of older versions of the engine lack it.
         topic_ids: topic → topic id, if known. A topic that is here and not in `progress` was recreated, and none of its
             events has been applied yet.
         snapshot: the newest snapshot of the whole table of which it contains rows.
@@ -192,20 +191,6 @@ class CommitMarker:
         if t is None or t.partition not in known or known[t.partition].next_offset <= t.offset:
             return None  # There is no truncate, or it is in another topic.
         return t
-
-    def unfinished_truncate(self, topic: str, partitions: Iterable[int]) -> Truncate | None:
-        """Return the newest truncate if one of `partitions` may still have changes from before it."""
-        t, known = self.known_truncate(topic), self.progress.get(topic, {})
-        if t is None:
-            return None
-        others = [known.get(p) for p in partitions if p != t.partition]
-        return t if any(p is None or not _beyond(p, t) for p in others) else None
-
-    def may_reach_beyond(self, topic: str, truncate: Truncate) -> bool:
-        """Return whether the table may contain changes of other partitions from after `truncate`."""
-        others = [p for n, p in self.progress.get(topic, {}).items() if n != truncate.partition]
-        later = self.watermark_ms is not None and self.watermark_ms > truncate.ts_ms
-        return any(later or _beyond(p, truncate) for p in others)
 
     def properties(self) -> dict[str, str | None]:
         """Return the table properties of a commit with this marker; None for one that the table must not have.
@@ -275,11 +260,6 @@ class CommitMarker:
             alone=value.get("alone", False),
             partition_counts=value.get("partition_counts", {}),
         )
-
-
-def _beyond(progress: PartitionProgress, truncate: Truncate) -> bool:
-    high = progress.high_water
-    return high is not None and not truncate.undoes(high.position, high.kind, high.ts_ms)
 
 
 def _progress_to_json(progress: PartitionProgress) -> dict[str, Any]:

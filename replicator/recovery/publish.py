@@ -16,7 +16,7 @@ from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.batch.events.changelog_rows import changelog_rows
 from replicator.batch.events.executors import SPARK
-from replicator.batch.steps.evolve import TableKeeper
+from replicator.batch.evolution.keeper import TableKeeper
 from replicator.batch.values import BatchSchema
 from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key

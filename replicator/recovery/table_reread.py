@@ -16,9 +16,9 @@ from replicator.errors import (
     ReplicatorError,
     RowsChanged,
     SourceChanged,
-    UnknownSurvivors,
     UnknownValues,
     UnloggedChange,
+    UnorderedTruncate,
     UnsupportedChange,
 )
 from replicator.jvm.spark import first_line
@@ -233,11 +233,7 @@ class TableReread:
     def _apply(self, task: TableTask, watch: Stopwatch) -> None:
         try:
             apply_task(self._staging.context, task, watch)
-        except UnknownSurvivors as error:
-            # A staging table has no changelog. Later reads are after the TRUNCATE.
-            self._start_again()
-            raise RowsChanged(f"{self.request.table} was truncated while it was read") from error
-        except (SourceChanged, UnknownValues, UnloggedChange) as error:
+        except (SourceChanged, UnknownValues, UnloggedChange, UnorderedTruncate) as error:
             self._start_again()
             raise RowsChanged(f"{self.request.table} changed while it was read: {error.message}") from error
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from replicator.batch import TableTask, apply_task
 from replicator.batch.steps.decode import current_schema
+from replicator.batch.task import Segment
 from replicator.batch.values import BatchSchema
 from replicator.errors import BeginningMissing, MissingSchema, SchemaError
 from replicator.lake.commit import Staged
@@ -133,7 +134,7 @@ class _Filling:
             raise MissingSchema(f"the archive has no definition of {self.table}")
         then = [version for version in versions if version.at <= at] or versions[:1]
         task = TableTask(self.table, self.rows.topic, None, (), 0, target_schema_at=then[-1].at)
-        return current_schema(self.staging.context, task, self.staging.context.config.table(str(self.table)))
+        return current_schema(Segment.begin(self.staging.context, task))
 
     def _ranges(self) -> Iterator[tuple[OffsetRange, ...]]:
         reader = self.log.reader

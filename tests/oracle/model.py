@@ -125,7 +125,7 @@ class Source:
         seed: the same seed makes the same changes.
         partitions: number of partitions of each data topic.
         with_schemas: whether events and keys carry their schema.
-        truncates: whether tables are sometimes truncated.
+        truncates: whether tables are sometimes truncated, if topics have one partition.
         compressed: whether transactions are compressed: all their events have one position then, and each statement
             numbers its rows from zero.
         numbered: whether events contain their number within the transaction; only without schemas.
@@ -205,10 +205,14 @@ class Source:
             self._update: 40,
             self._delete: 15,
             self._rename_key: 10 if table.key else 0,
-            # A TRUNCATE is a separate transaction.
-            self._truncate: 2 if self.truncates and self._transaction is None else 0,
+            self._truncate: 2 if self._may_truncate else 0,
         }
         self.random.choices(list(kinds), list(kinds.values()))[0](table)
+
+    @property
+    def _may_truncate(self) -> bool:
+        """Whether a table may be truncated: in a separate transaction, and its topic has one partition."""
+        return self.truncates and self._transaction is None and self.partitions == 1
 
     def _alter(self, table: SourceTable) -> None:
         kinds = (

@@ -175,7 +175,7 @@ def test_reread_of_a_mirror_that_has_not_passed_a_statement_is_exact(
     scenario.insert(id=15, n=15)
     lake.write(scenario.records)
     if decided:
-        monkeypatch.setattr("replicator.batch.steps.evolve._MirrorSide.apply", Mock(side_effect=PowerCut))
+        monkeypatch.setattr("replicator.batch.evolution.roles.MirrorSide.apply", Mock(side_effect=PowerCut))
         with pytest.raises(PowerCut):
             lake.catch_up(config)
         monkeypatch.undo()

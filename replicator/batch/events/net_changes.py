@@ -16,12 +16,10 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.jvm.position_columns import origin_hash
 from replicator.model.batch_stats import OP_CODES
 from replicator.model.changelog import NET
-from replicator.model.gtid import BLOCK, Transaction
 from replicator.model.position import PackedPosition
-from replicator.model.snapshot import SKEW_MS, SnapshotRead, Truncate
+from replicator.model.snapshot import SnapshotRead, Truncate
 from replicator.model.table import TableSchema
 
 _PARTITION_SHIFT: Final = 48
@@ -36,28 +34,12 @@ def log_key() -> SparkColumn:
     return F.shiftleft(F.col("partition").cast("long"), _PARTITION_SHIFT) + F.col("offset")
 
 
-def after_truncates(
-    events: DataFrame, truncates: Sequence[Truncate], reads: Sequence[SnapshotRead] = ()
-) -> DataFrame:
-    """Remove the changes that one of `truncates` undid, and the truncates themselves; see `Truncate.undoes`.
-
-    `reads` are the snapshots whose rows may be among the events, as far as they are known.
-    """
+def after_truncates(events: DataFrame, truncates: Sequence[Truncate]) -> DataFrame:
+    """Remove the changes before `truncates` in their partitions, and the truncates themselves."""
     events = events.where(F.col("op") != "t")
     for t in truncates:
-        own, is_read = F.col("partition") == t.partition, F.col("op") == "r"
-        undone = F.when(is_read, _read_before(t, reads)).otherwise(_undone(t))
-        events = events.where(F.when(own, F.col("offset") > t.offset).otherwise(~undone))
+        events = events.where((F.col("partition") != t.partition) | (F.col("offset") > t.offset))
     return events
-
-
-def since_snapshot(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
-    """Remove the changes from before `snapshot` read the table.
-
-    In partitions with rows of the snapshot, offsets decide; in others, positions of the source, unless times show that
-    another server wrote the change later.
-    """
-    return events.where(_is_since(snapshot))
 
 
 def not_replaced(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
@@ -67,7 +49,6 @@ def not_replaced(events: DataFrame, snapshot: SnapshotRead) -> DataFrame:
 
 def _is_since(snapshot: SnapshotRead) -> SparkColumn:
     since = F.col("position_key") >= PackedPosition.pack(snapshot.position).position_key
-    since |= F.coalesce(F.col("ts_ms"), F.lit(0)) > snapshot.ts_ms + SKEW_MS
     for partition, offset in snapshot.starts.items():
         since = F.when(F.col("partition") == partition, F.col("offset") >= offset).otherwise(since)
     return since
@@ -77,40 +58,6 @@ def _is_read_by(snapshot: SnapshotRead) -> SparkColumn:
     position_key = PackedPosition.pack(snapshot.position).position_key
     here = (F.col("position_key") == position_key) & (F.col("ts_ms") >= snapshot.ts_ms)
     return (F.col("op") == "r") & here
-
-
-def _read_before(t: Truncate, reads: Sequence[SnapshotRead]) -> SparkColumn:
-    """Return whether a row in another partition was read before `t`.
-
-    The rows of a snapshot have no GTID, and after a fail-over their position does not tell it. A connector sends all of
-    them before or after the truncate, so its offset tells it if its partition has some. Otherwise, times do if they
-    differ by more than the clocks may.
-    """
-    ts_ms = F.coalesce(F.col("ts_ms"), F.lit(0))
-    before = (_undone(t) & (ts_ms <= t.ts_ms + SKEW_MS)) | (ts_ms < t.ts_ms - SKEW_MS)
-    for snapshot in reads:
-        if (start := snapshot.starts.get(t.partition)) is not None:
-            before = F.when(_is_read_by(snapshot), F.lit(start < t.offset)).otherwise(before)
-    return before
-
-
-def _undone(t: Truncate) -> SparkColumn:
-    """Return whether a change in another partition happened before `t`; the Spark form of `Truncate.undoes`."""
-    position_key, row_key, ts_ms = (
-        F.col("position_key"),
-        F.col("row_key"),
-        F.coalesce(F.col("ts_ms"), F.lit(0)),
-    )
-    before = (position_key < t.position_key) | ((position_key == t.position_key) & (row_key < t.row_key))
-    same_log = (F.lit(0) == t.position.server_id) | F.col("server_id").isin(0, t.position.server_id)
-    undone = F.when(same_log, before & (ts_ms <= t.last_ms)).otherwise(ts_ms <= t.ts_ms)
-    own = Transaction.parse(t.position.gtid)
-    if own is None:
-        return undone
-    number, (_, block) = F.col("gtid_number"), own.line
-    is_numbered = F.col("gtid_origin") == origin_hash(F.lit(f"{own.origin}:"))
-    is_numbered &= number.between(block * BLOCK + 1, (block + 1) * BLOCK) & (number != own.number)
-    return F.when(is_numbered, (number < own.number) & (ts_ms <= t.last_ms)).otherwise(undone)
 
 
 def key_names(schema: TableSchema) -> list[str]:

@@ -186,11 +186,11 @@ class _Followed:
         if marker is None or self.mirror.pending_clear() is not None or len(marker.progress) > 1:
             return False
         for topic, progress in marker.progress.items():
-            count = marker.partition_counts.get(topic)
-            if count is None:
+            count = marker.partition_counts.get(topic) or self.context.partition_counts.first(topic)
+            if count is None and not self.context.log.grows:
                 # An archive does not list partitions without events.
                 count = number_of({*progress, *self.context.log.offsets()[1].get(topic, ())})
-            if count > 1:
+            if count != 1:
                 return False
         if marker.position is None:
             return False

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from replicator.batch.context import TAIL, MirrorContext
-from replicator.batch.task import TableTask
+from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import TableBatch
 from replicator.decode.event_format import ImageFields
 from replicator.errors import LateDefinition
@@ -25,7 +25,7 @@ _SHOWN: Final = 5
 """Number of columns in a message."""
 
 
-def check_definition(context: MirrorContext, task: TableTask, since: int | None) -> None:
+def check_definition(segment: Segment, since: int | None) -> None:
     """Check that the definition of a table is not late for the events of a task, as far as they have no schema.
 
     `since` is what `epochs.oldest_version` returns.
@@ -33,6 +33,7 @@ def check_definition(context: MirrorContext, task: TableTask, since: int | None)
     Raises:
         LateDefinition: it is.
     """
+    context, task = segment.context, segment.task
     history = context.schemas.history(task.table)
     if task.records is not None:
         # Other records, those of the table's tail, may have later versions than the segment.
@@ -52,8 +53,8 @@ def check_followed(batch: TableBatch) -> None:
     Raises:
         LateDefinition: a lake table has a later one.
     """
-    progress, table = batch.progress, batch.task.table
-    followed = progress.newest_schema_at
+    table = batch.task.table
+    followed = batch.segment.progress.newest_schema_at
     if followed is not None and batch.stats.changes and batch.schema.history.lacks(followed):
         raise LateDefinition(
             f"the lake has a later definition of {table} than the log: the schema-change topic has lost records, or "

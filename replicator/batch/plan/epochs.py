@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext
-from replicator.batch.task import TableTask, read_records
+from replicator.batch.task import Segment
 from replicator.decode.schemas.versions import is_row_of
 from replicator.errors import SnapshotLacksTable, SourceChanged
 from replicator.lake.ledger import LakeRole
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.table import TableId
 from replicator.schema.history.order import binlog_key
-from replicator.schema.history.versions import BEGINNING, SchemaHistory
+from replicator.schema.history.versions import BEGINNING
 
 
-def refuse_next_epoch(context: MirrorContext, task: TableTask) -> None:
+def refuse_next_epoch(segment: Segment) -> None:
     """Check that no later epoch than that of the lake has begun, if tables can be read again.
 
     A changelog without a mirror cannot: it may lack changes, and only its owner can decide that this does not matter.
@@ -29,24 +29,21 @@ def refuse_next_epoch(context: MirrorContext, task: TableTask) -> None:
     Raises:
         SourceChanged: one has begun.
     """
-    progress = context.ledger.progress(task.table)
+    table, progress, history = segment.table, segment.progress, segment.history
     role = LakeRole.CHANGELOG if progress.stands_alone else LakeRole.MIRROR
     marker, state = progress.marker(role), progress.schema(role)
     if marker is None:
         return
     if marker.snapshot is not None and marker.snapshot.replaces_rows:
         # An earlier version of the engine was to remove rows at the end of this snapshot.
-        raise source_changed(task.table, str(marker.snapshot.position))
-    if state is None or not context.reads_again:
+        raise source_changed(table, str(marker.snapshot.position))
+    if state is None or not segment.context.reads_again or (begun := history.epoch_after(state.at)) is None:
         return
-    history = context.schemas.history(task.table)
-    if (begun := history.epoch_after(state.at)) is None:
-        return
-    error = source_changed(task.table, str(history.versions[begun].position))
+    error = source_changed(table, str(history.versions[begun].position))
     if progress.stands_alone:
         error.hint = (
-            f'give it a mirror: set keyless = "identity" under [[table]] name = "{task.table}", start the mirror '
-            f"again, and run: replicator heal {task.table}; or begin its changelog again: replicator drop {task.table}"
+            f'give it a mirror: set keyless = "identity" under [[table]] name = "{table}", start the mirror '
+            f"again, and run: replicator heal {table}; or begin its changelog again: replicator drop {table}"
         )
     raise error
 
@@ -59,35 +56,35 @@ def source_changed(table: TableId, position: str) -> SourceChanged:
     )
 
 
-def next_epoch(context: MirrorContext, task: TableTask, history: SchemaHistory) -> int | None:
+def next_epoch(segment: Segment) -> int | None:
     """Return the index of the first version after that of the lake that begins an epoch; None if there is none.
 
     Of a task that was split where an epoch begins, it is the one after that.
     """
-    known = task.since_schema_at
+    known, history = segment.task.since_schema_at, segment.history
     if known is None:
-        known = context.ledger.progress(task.table).schema_at
+        known = segment.progress.schema_at
     if known is None:
         # A new table begins with the first version of its name.
         known = history.versions[history.own].at if history else BEGINNING
     return history.epoch_after(known)
 
 
-def first_rows(context: MirrorContext, task: TableTask, history: SchemaHistory, epoch: int) -> dict[int, int]:
+def first_rows(segment: Segment, epoch: int) -> dict[int, int]:
     """Return partition → the offset of the first row of the snapshot with which an epoch begins, in the task.
 
     Raises:
         SourceChanged: the topic has several partitions, so the order of their events is not known.
     """
-    position = history.versions[epoch].position
-    records = context.schemas.with_sources(read_records(context, task))
+    table, position = segment.table, segment.history.versions[epoch].position
+    records = segment.context.schemas.with_sources(segment.records())
     rows = records.where(F.col("value").isNotNull() & is_row_of(F.col("source"), binlog_key(position)))
     found = rows.groupBy("partition").agg(F.min("offset").alias("first")).collect()
-    if found and any(r.partition for r in task.ranges):
+    if found and any(r.partition for r in segment.task.ranges):
         raise SourceChanged(
-            f"the connector took its snapshot of {task.table} again, at {position}, and its topic has several "
+            f"the connector took its snapshot of {table} again, at {position}, and its topic has several "
             "partitions: the order of their events is not known",
-            f"let the mirror read the source (source.url), and run: replicator heal {task.table}",
+            f"let the mirror read the source (source.url), and run: replicator heal {table}",
         )
     return {row["partition"]: row["first"] for row in found}
 
@@ -112,25 +109,23 @@ def refuse_missing_rows(context: MirrorContext, table: TableId) -> None:
     )
 
 
-def oldest_version(
-    context: MirrorContext, task: TableTask, before: Mapping[int, PartitionProgress]
-) -> int | None:
+def oldest_version(segment: Segment, before: Mapping[int, PartitionProgress]) -> int | None:
     """Return the `at` of the oldest schema version that new events of a task may have; None if unknown.
 
     They are of the epoch of the lake, or of that which begins with the task, and come after what the table has read of
-    their partitions. The lake may have followed a later version than that.
+    their partitions (`before`). The lake may have followed a later version than that.
     """
-    history, progress = context.schemas.history(task.table), context.ledger.progress(task.table)
+    task, history, known = segment.task, segment.history, segment.progress.schema_at
     if not history:
         return None
     if task.since_schema_at is not None:
         return task.since_schema_at
-    if progress.schema_at is None:
+    if known is None:
         return None
-    followed = history.index_at(progress.schema_at)
+    followed = history.index_at(known)
     first = history.epoch_of(followed)
     highs = [p.high_water for r in task.ranges if (p := before.get(r.partition)) is not None]
     if len(highs) == len(task.ranges) and all(high is not None and high.snapshot is None for high in highs):
-        known = (history.index_of(high.position, high.ts_ms, first) for high in highs if high is not None)
-        first = min([followed, *known])
+        versions = (history.index_of(high.position, high.ts_ms, first) for high in highs if high is not None)
+        first = min([followed, *versions])
     return history.versions[first].at if first else None

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.plan.epochs import first_rows, next_epoch, refuse_next_epoch
-from replicator.batch.task import TableTask, read_records
+from replicator.batch.task import Segment, TableTask
 from replicator.decode.event_frame import event_position_key
 from replicator.decode.schemas.versions import is_past
 from replicator.errors import UnsupportedChange
@@ -63,7 +63,7 @@ def newest_known(context: MirrorContext, table: TableId) -> int | None:
     return history.versions[newest].at
 
 
-def schema_segments(context: MirrorContext, task: TableTask, before: int | None = None) -> list[TableTask]:
+def schema_segments(whole: Segment, before: int | None = None) -> list[TableTask]:
     """Split a task at the schema changes that separate earlier rows from later ones; see `SchemaHistory.is_barrier`.
 
     Versions that begin at `before` or later are not considered.
@@ -71,39 +71,37 @@ def schema_segments(context: MirrorContext, task: TableTask, before: int | None 
     Raises:
         SchemaError: an epoch begins, and the table cannot follow it.
     """
-    refuse_next_epoch(context, task)
-    history = context.schemas.history(task.table)
-    if (epoch := next_epoch(context, task, history)) is None:
-        return _segments(context, task, history, before)
+    refuse_next_epoch(whole)
+    history, task = whole.history, whole.task
+    if (epoch := next_epoch(whole)) is None:
+        return _segments(whole, before, ends=False)
     own = history.until(history.versions[epoch - 1].at)
-    rows = first_rows(context, task, history, epoch) if task.ranges else {}
+    rows = first_rows(whole, epoch) if task.ranges else {}
     if not rows:
-        return _segments(context, task, own, before)
+        return _segments(replace(whole, history=own), before, ends=True)
     earlier, later = cut_task(task, rows)
     later = replace(later, since_schema_at=history.versions[epoch].at)
     return [
-        *(_segments(context, earlier, own, before) if earlier.ranges else ()),
-        *schema_segments(context, later, before),
+        *(_segments(replace(whole, task=earlier, history=own), before, ends=True) if earlier.ranges else ()),
+        *schema_segments(replace(whole, task=later), before),
     ]
 
 
-def _segments(
-    context: MirrorContext, task: TableTask, history: SchemaHistory, before: int | None
-) -> list[TableTask]:
-    """Split a task whose events have versions of `history`, without those of later epochs."""
-    known = context.ledger.progress(task.table).schema_at
+def _segments(whole: Segment, before: int | None, *, ends: bool) -> list[TableTask]:
+    """Split a task whose events have versions of its history, which `ends` with an epoch if a later one is known."""
+    task, history, known = whole.task, whole.history, whole.progress.schema_at
     if task.since_schema_at is not None:
         known = max(task.since_schema_at, BEGINNING if known is None else known)
     news = history.after(known) if known is not None else history.versions_of_current_name[1:]
     first = history.own if known is None else history.index_at(known)
     if not news:
         # Without a target, events may have any version, those of later epochs included.
-        is_whole = history is context.schemas.history(task.table) and task.since_schema_at is None
-        return [task if is_whole else replace(task, target_schema_at=history.versions[first].at)]
+        any_version = not ends and task.since_schema_at is None
+        return [task if any_version else replace(task, target_schema_at=history.versions[first].at)]
     newest = len(history.versions) - 1 if before is None else history.index_at(before - 1)
     starts: dict[int, dict[int, int]] = {}
     if task.ranges:
-        starts = _first_offsets(context, task, history)
+        starts = _first_offsets(whole)
         newest = max(starts, default=first)
         first = min(starts, default=first) if known is None else first
     newest = max(newest, first)
@@ -114,11 +112,10 @@ def _segments(
     return [*segments, replace(left, target_schema_at=history.versions[newest].at)]
 
 
-def _first_offsets(
-    context: MirrorContext, task: TableTask, history: SchemaHistory
-) -> dict[int, dict[int, int]]:
+def _first_offsets(whole: Segment) -> dict[int, dict[int, int]]:
     """Return version index → partition → the offset of the version's first event in the task."""
-    records = context.schemas.with_sources(read_records(context, task))
+    task, history = whole.task, whole.history
+    records = whole.context.schemas.with_sources(whole.records())
     oldest = 0 if task.since_schema_at is None else history.index_at(task.since_schema_at)
     source, version = F.col("source"), F.lit(oldest)
     for i, v in enumerate(history.versions[oldest + 1 :], start=oldest + 1):

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from replicator.batch.context import MirrorContext
 from replicator.batch.plan.segments import cut_task
 from replicator.batch.state.tagging import PendingTag
-from replicator.batch.task import TableAwaits, TableTask, read_records
+from replicator.batch.task import Segment, TableAwaits, TableTask
 from replicator.decode.event_frame import event_position_key
 from replicator.errors import CommitConflict
 from replicator.lake.catalog.tables import LakeTable
@@ -34,24 +34,52 @@ class TagAwaited(TableAwaits):
 
 
 @dataclass(frozen=True, slots=True)
-class TagCut:
-    """A task, cut at the position of a tag.
+class TagPoint:
+    """The place in a task where a tag belongs.
 
     Attributes:
-        before, after: the events before the position, and the others.
+        whole: the task.
+        earlier: its events from before the tag's position.
+        later: the others; None if the task does not reach the position.
         reached: the partitions with an event after the position.
     """
 
-    before: TableTask
-    after: TableTask
+    tag: PendingTag
+    whole: TableTask
+    earlier: TableTask
+    later: TableTask | None
     reached: frozenset[int] = frozenset()
 
 
-def cut_at_tag(context: MirrorContext, task: TableTask, tag: PendingTag) -> TagCut:
-    """Cut a task at the position of a tag. Events of several servers are a problem: their positions do not compare."""
-    if not task.ranges:
-        return TagCut(task, task)
-    events = context.schemas.with_sources(read_records(context, task)).where(F.col("value").isNotNull())
+def cut_at_tag(context: MirrorContext, task: TableTask) -> list[TableTask | TagPoint]:
+    """Cut a task where the pending tag belongs; what follows that place is planned once the tag is made."""
+    tag = _awaited_tag(context, task.table)
+    if tag is None:
+        return [task]
+    first = _first_after(Segment.begin(context, task), tag) if task.ranges else {}
+    earlier, later = cut_task(task, first) if task.ranges else (task, task)
+    reaches = bool(later.ranges) or (not task.ranges and has_later_schema(context, task.table, tag))
+    point = TagPoint(tag, task, earlier, later if reaches else None, frozenset(first))
+    if earlier.ranges:
+        return [earlier, point]
+    return [point] if reaches else [task, point]
+
+
+def _awaited_tag(context: MirrorContext, table: TableId) -> PendingTag | None:
+    """Return the tag that must be made before the table gets later changes; None if there is none."""
+    tag = context.tagging.awaited_by(table)
+    if tag is not None and tag.resumed and is_tagged(context, table, tag):
+        tag.settled.add(table)
+        return None
+    return tag
+
+
+def _first_after(whole: Segment, tag: PendingTag) -> dict[int, int]:
+    """Return partition → offset of the first event after the position of a tag, in a task with events.
+
+    Events of several servers are a problem of the tag: their positions do not compare.
+    """
+    events = whole.context.schemas.with_sources(whole.records()).where(F.col("value").isNotNull())
     at, server = event_position_key(F.col("source")), F.col("source").getField("server_id")
     found = (
         events.groupBy("partition")
@@ -61,17 +89,15 @@ def cut_at_tag(context: MirrorContext, task: TableTask, tag: PendingTag) -> TagC
         )
         .collect()
     )
-    marker = context.ledger.progress(task.table).resume_marker
+    marker = whole.progress.resume_marker
     servers = {int(number) for row in found for number in row.servers}
     if marker is not None and marker.position is not None and marker.position.server_id:
         servers.add(marker.position.server_id)
     if len(servers) > 1:
-        tag.problems[task.table] = (
-            f"{task.table} has changes of several MySQL servers, whose positions cannot be compared"
+        tag.problems[whole.table] = (
+            f"{whole.table} has changes of several MySQL servers, whose positions cannot be compared"
         )
-    first = {row.partition: row.first for row in found if row.first is not None}
-    before, after = cut_task(task, first)
-    return TagCut(before, after, frozenset(first))
+    return {row.partition: row.first for row in found if row.first is not None}
 
 
 def has_later_schema(context: MirrorContext, table: TableId, tag: PendingTag) -> bool:

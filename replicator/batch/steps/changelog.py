@@ -37,12 +37,12 @@ def _staged(batch: TableBatch, table: LakeTable, commit: int) -> Staged:
     if (
         batch.task.executor.locates_rows
         and batch.is_in_log_order
-        and not batch.written_offsets(batch.progress.changelog)
+        and not batch.written_offsets(LakeRole.CHANGELOG)
     ):
         rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema, commit))
         if rows is not None:
             written = [write_data(lake, table, part) for part in rows]
             return Staged([data.file for data in written], small_files=SmallChanges(written))
-    frame = changelog_rows(batch.numbered(batch.changelog_events(table), commit), schema)
+    frame = changelog_rows(batch.numbered(batch.changelog_events(), commit), schema)
     frame = cast_to_table(frame, table.columns(), struct=change_column(schema.names))
     return Staged(stage_data(lake, table, frame), small_files=SmallChanges())

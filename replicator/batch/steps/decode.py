@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.batch.context import MirrorContext, column_rules
+from replicator.batch.context import column_rules
 from replicator.batch.events import statistics
 from replicator.batch.events.executors import DriverEvents, MaterializedEvents
 from replicator.batch.events.net_changes import has_short_key, key_columns
@@ -19,7 +19,7 @@ from replicator.batch.events.redelivery import interrupted
 from replicator.batch.evolution.late_definitions import check_definition
 from replicator.batch.plan.epochs import oldest_version
 from replicator.batch.state.decode_queries import Decoding, without_tombstones
-from replicator.batch.task import TableTask, read_records
+from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
@@ -38,9 +38,7 @@ _FIRST_EVENTS: Final = 50
 """Number of events, in all, that are examined before the others are decoded."""
 
 
-def decode_batch(
-    context: MirrorContext, task: TableTask, before: Mapping[int, PartitionProgress]
-) -> DecodedBatch | None:
+def decode(segment: Segment, before: Mapping[int, PartitionProgress]) -> DecodedBatch | None:
     """Decode the records of a task and collect their statistics.
 
     `before` is partition → progress of the table; events at or before it are redelivered ones.
@@ -54,83 +52,77 @@ def decode_batch(
         TransactionsNotNumbered: nothing tells whether an event was delivered before.
         TransactionInterrupted: as above, because of a fail-over.
     """
-    options = context.config.table(str(task.table))
     try:
-        return _decode_known(context, task, options, before)
+        return _decode_known(segment, before)
     except UnknownWriter:
         raise
     except MissingSchema as error:
-        return _decode_without_schema(context, task, options, before, error)
+        return _decode_without_schema(segment, before, error)
 
 
-def current_schema(context: MirrorContext, task: TableTask, options: TableOptions) -> BatchSchema:
-    """Return the schema of a batch without change events."""
-    if context.schemas.history(task.table):
-        return _batch_schema(context, task, options, [], None)
+def current_schema(segment: Segment) -> BatchSchema:
+    """Return the schema of a segment without change events."""
+    if segment.history:
+        return _batch_schema(segment, [], None)
     nothing = TableSchema(())
     history = SchemaHistory((SchemaVersion(BEGINNING, SourcePosition("", 0), 0, nothing, {}),))
     return BatchSchema(history, 0, ResolvedSchema((), nothing, nothing, ()))
 
 
-def _decode_known(
-    context: MirrorContext,
-    task: TableTask,
-    options: TableOptions,
-    before: Mapping[int, PartitionProgress],
-) -> DecodedBatch | None:
+def _decode_known(segment: Segment, before: Mapping[int, PartitionProgress]) -> DecodedBatch | None:
     """Decode with the known schemas; discover the schemas in the records if these do not fit."""
-    since = oldest_version(context, task, before)
-    discovery = _SchemaDiscovery(context, task)
+    since = oldest_version(segment, before)
+    discovery = _SchemaDiscovery(segment)
     writer_schemas = discovery.expected(since)
     if discovery.found_version():
         return None
-    check_definition(context, task, since)
-    batch = _decode(context, task, options, before, writer_schemas, since, UNKNOWN_SCHEMA)
+    check_definition(segment, since)
+    batch = _decode(segment, before, writer_schemas, since, UNKNOWN_SCHEMA)
     if not batch.stats.unknown_schema:
         return batch
     batch.events.release()
     learned = discovery.learn()
     if discovery.found_version():
         return None
-    return _decode(context, task, options, before, learned, since, UNDECODABLE)
+    return _decode(segment, before, learned, since, UNDECODABLE)
 
 
 class _SchemaDiscovery:
     """Finds the writer schemas of a task's records, in the records themselves if necessary."""
 
-    def __init__(self, context: MirrorContext, task: TableTask) -> None:
-        self._context = context
-        self._task = task
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._schemas = segment.context.schemas
         self._note_followed()
         self._known_versions = self._versions()
 
     def _note_followed(self) -> None:
-        progress = self._context.ledger.progress(self._task.table)
+        progress = self._segment.progress
         markers = [m for m in (progress.mirror, progress.changelog) if m is not None]
         if (at := progress.newest_schema_at) is not None and markers:
             until_ms = max(m.watermark_ms or 0 for m in markers)
-            self._context.schemas.follow(self._task.table, FollowedVersion(at, until_ms))
+            self._schemas.follow(self._segment.table, FollowedVersion(at, until_ms))
 
     def _versions(self) -> int:
-        return len(self._context.schemas.history(self._task.table).versions)
+        return len(self._schemas.history(self._segment.table).versions)
 
     def found_version(self) -> bool:
         """Return whether the records have shown a schema version that was not known."""
         known, found = self._known_versions, self._versions()
-        followed = self._context.ledger.progress(self._task.table).schema_at is not None
+        followed = self._segment.progress.schema_at is not None
         return found > max(known, 1) or (found > known and followed)
 
     def expected(self, since: int | None) -> Sequence[WriterSchema]:
         """Return the schemas that the records may have: the known ones, else those of the first or of all records."""
-        schemas, table = self._context.schemas, self._task.table
+        schemas, table, context = self._schemas, self._segment.table, self._segment.context
         carried = False
         if schemas.needs_inspection(table):
-            first = _fetch_first_events(self._context, self._task)
+            first = _fetch_first_events(self._segment)
             values = first.column("value").to_pylist()
             carried = any(map(schemas.carries_schema, values))
             if carried:
-                sample = local_frame(self._context.spark, first)
-                learned = schemas.learn_from_sample(table, sample, patient=self._context.log.grows)
+                sample = local_frame(context.spark, first)
+                learned = schemas.learn_from_sample(table, sample, patient=context.log.grows)
                 if learned or self.found_version():
                     return learned
             elif values:
@@ -139,19 +131,20 @@ class _SchemaDiscovery:
         if (
             schemas.knows(table)
             and not carried
-            and (known := schemas.writer_schemas(table, since, self._task.target_schema_at))
+            and (known := schemas.writer_schemas(table, since, self._segment.task.target_schema_at))
         ):
             return known
         return self.learn()
 
     def learn(self) -> Sequence[WriterSchema]:
         """Return the schemas of all records."""
-        records = read_records(self._context, self._task)
-        return self._context.schemas.learn(self._task.table, records, patient=self._context.log.grows)
+        patient = self._segment.context.log.grows
+        return self._schemas.learn(self._segment.table, self._segment.records(), patient=patient)
 
 
-def _fetch_first_events(context: MirrorContext, task: TableTask) -> pa.Table:
+def _fetch_first_events(segment: Segment) -> pa.Table:
     """Fetch the first few records of each partition, without tombstones; columns as `RECORDS`."""
+    context, task = segment.context, segment.task
     each = -(-_FIRST_EVENTS // len(task.ranges))
     heads = [replace(r, end=min(r.end, r.start + each)) for r in task.ranges]
     if task.records is None:
@@ -164,9 +157,8 @@ def _fetch_first_events(context: MirrorContext, task: TableTask) -> pa.Table:
 
 
 def _with_stats(
-    context: MirrorContext,
+    segment: Segment,
     events: MaterializedEvents,
-    task: TableTask,
     before: Mapping[int, PartitionProgress],
     schema: BatchSchema | None = None,
 ) -> tuple[MaterializedEvents, BatchStats]:
@@ -180,7 +172,9 @@ def _with_stats(
     keys = key_columns(schema.decoded) if schema is not None and short else []
     columns, found = events.stats_columns(keys)
     try:
-        stats = statistics.collect_stats(columns, task.ranges, before, fetch, context.compression)
+        stats = statistics.collect_stats(
+            columns, segment.task.ranges, before, fetch, segment.context.compression
+        )
     except BaseException:
         found.release()
         raise
@@ -188,47 +182,42 @@ def _with_stats(
 
 
 def _decode_without_schema(
-    context: MirrorContext,
-    task: TableTask,
-    options: TableOptions,
-    before: Mapping[int, PartitionProgress],
-    error: MissingSchema,
+    segment: Segment, before: Mapping[int, PartitionProgress], error: MissingSchema
 ) -> DecodedBatch:
     """Decode records without a known schema, so that they can be quarantined. Raises `error` for a change event."""
     anything = TableSchema((Column("anything", STRING),))
     decoding = Decoding((WriterSchema(anything),), anything, True, UNDECODABLE)
-    events, stats = _with_stats(context, _events(context, task, decoding), task, before)
+    events, stats = _with_stats(segment, _events(segment, decoding), before)
     if stats.changes or stats.duplicates:
         events.release()
         raise error
-    return DecodedBatch(context, task, options, events, None, stats)
+    return DecodedBatch(segment, events, None, stats)
 
 
 def _decode(
-    context: MirrorContext,
-    task: TableTask,
-    options: TableOptions,
+    segment: Segment,
     before: Mapping[int, PartitionProgress],
     writer_schemas: Sequence[WriterSchema],
     since: int | None,
     undecodable: str,
 ) -> DecodedBatch:
     """Decode the records."""
-    schema = _batch_schema(context, task, options, writer_schemas, since)
+    options, schema = segment.options, _batch_schema(segment, writer_schemas, since)
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
-    events, stats = _with_stats(context, _events(context, task, decoding), task, before, schema)
+    events, stats = _with_stats(segment, _events(segment, decoding), before, schema)
     if not schema.source.key and options.keyless == "identity" and stats.resumed is not None:
         # Equal rows are counted, so an event that is applied twice would leave a row too many.
         events.release()
         raise interrupted(stats.resumed)
-    return DecodedBatch(context, task, options, events, schema, stats)
+    return DecodedBatch(segment, events, schema, stats)
 
 
-def _events(context: MirrorContext, task: TableTask, decoding: Decoding) -> MaterializedEvents:
+def _events(segment: Segment, decoding: Decoding) -> MaterializedEvents:
     """Decode and materialize the records; few of them by a query that was planned for earlier ones."""
+    context, task = segment.context, segment.task
 
-    def decode(records: DataFrame, ranges: Sequence[OffsetRange] = ()) -> DataFrame:
+    def decode_records(records: DataFrame, ranges: Sequence[OffsetRange] = ()) -> DataFrame:
         return context.schemas.decode(
             records,
             decoding.writer_schemas,
@@ -239,22 +228,18 @@ def _events(context: MirrorContext, task: TableTask, decoding: Decoding) -> Mate
         )
 
     if task.records is not None:
-        query = context.decode_queries.query(task.table, decoding, decode)
+        query = context.decode_queries.query(task.table, decoding, decode_records)
         if query is not None:
             rows, schema = query.run(without_tombstones(task.records)), query.schema
             return DriverEvents(rows, lambda: local_frame(context.spark, rows, schema))
-    return task.executor.materialize(decode(read_records(context, task), task.ranges))
+    return task.executor.materialize(decode_records(segment.records(), task.ranges))
 
 
-def _batch_schema(
-    context: MirrorContext,
-    task: TableTask,
-    options: TableOptions,
-    writer_schemas: Sequence[WriterSchema],
-    since: int | None,
-) -> BatchSchema:
+def _batch_schema(segment: Segment, writer_schemas: Sequence[WriterSchema], since: int | None) -> BatchSchema:
+    context, task, options = segment.context, segment.task, segment.options
+    # The records may have shown a version since the segment began.
     history = context.schemas.history(task.table)
-    known = context.ledger.progress(task.table).schema_at
+    known = segment.progress.schema_at
     at = known if task.target_schema_at is None else task.target_schema_at
     version = history.own if at is None else history.index_at(at)
     resolved = context.schemas.resolve(task.table, history, writer_schemas, since, version)

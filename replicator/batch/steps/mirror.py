@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final, cast
 
-from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from replicator.batch.events.changelog_rows import from_offset
@@ -21,17 +20,10 @@ from replicator.batch.events.net_changes import (
 from replicator.batch.steps.reset import ResetPlan, TableReset, plan_reset
 from replicator.batch.values import TableBatch
 from replicator.config import Strategy
-from replicator.errors import UnknownSurvivors
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.files.data_files import cast_to_table
 from replicator.lake.ledger import LakeRole
-from replicator.lake.strategies.changelog_reader import (
-    has_repeated_offsets,
-    recorded_changes,
-    surviving_table_rows,
-)
 from replicator.lake.strategies.equality import equality_obstacle
 from replicator.lake.strategies.write import (
     LocatedChange,
@@ -44,8 +36,6 @@ from replicator.lake.strategies.write import (
     stage_located,
 )
 from replicator.lake.table_writer import WriteTarget
-from replicator.model.changelog import change_column
-from replicator.model.snapshot import newest
 from replicator.schema.evolution.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 
@@ -62,11 +52,12 @@ def write_mirror(batch: TableBatch) -> None:
     if batch.mirror is None:
         return
     target = batch.target(LakeRole.MIRROR, batch.mirror)
-    events = batch.mirror_events(target.base)
+    events = batch.mirror_events()
     plan = plan_reset(batch, batch.mirror, target.base)
     marker = batch.next_marker(target.base)
-    known = () if marker.truncate is None else (marker.truncate,)
-    marker = replace(marker, snapshot=plan.snapshot, truncate=newest([*known, *plan.begun]))
+    marker = replace(
+        marker, snapshot=plan.snapshot, truncate=plan.begun[-1] if plan.begun else marker.truncate
+    )
     staged = _staged(batch, target, plan, events)
     properties = {
         **_without_kept_rows(plan, batch.mirror),
@@ -196,8 +187,6 @@ def _stage_by_key(
         if not reset and _driver_plans_deletes(batch, table):
             keys = found.frame.select(*key_names(schema)).toArrow()
             return _stage_of_driver(batch, table, LocatedChange(schema.key, keys, lambda: rows))
-        if reset and target.base is not None and not table.is_empty:
-            rows = _with_surviving_rows(batch, target, reset, rows, found.frame)
         net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.stage_deletes)
         return strategy.stage(context.lake, table, net)
     finally:
@@ -216,41 +205,3 @@ def _driver_plans_deletes(batch: TableBatch, table: LakeTable) -> bool:
         and not has_floating_key(schema)
         and batch.context.row_locations.of(table, schema.key).is_complete
     )
-
-
-def _with_surviving_rows(
-    batch: TableBatch, target: WriteTarget, reset: TableReset, rows: DataFrame, keys: DataFrame
-) -> DataFrame:
-    """Return `rows` and the rows of the mirror that survive `reset` because they changed after it.
-
-    Changes after a TRUNCATE may have arrived before it, from another partition. The rows of a mirror do not say when
-    they changed, so the changelog must.
-
-    Raises:
-        UnknownSurvivors: there may be such rows, and there is no changelog, or its offsets do not tell their order.
-    """
-    context, task, schema, base = batch.context, batch.task, batch.schema.mirror, target.base
-    late = base is not None and any(base.may_reach_beyond(task.topic, t) for t in reset.truncates)
-    if base is None or (batch.is_in_log_order and not late):
-        return rows
-    changelog = None
-    if batch.options.changelog:
-        changelog = context.lake.load(context.config.lake.changes_namespace, task.table.name)
-    if changelog is None:
-        raise UnknownSurvivors(
-            f"a TRUNCATE of {task.table} arrived after later changes from other partitions of its topic, "
-            "and without a changelog the surviving rows are not known",
-            "read the table again: replicator heal DATABASE.TABLE; a changelog, or a topic of one partition, prevents "
-            "this",
-        )
-    offsets = {n: p.next_offset for n, p in base.progress.get(task.topic, {}).items()}
-    recorded = recorded_changes(context.lake, changelog, change_column(schema.names), schema.key, offsets)
-    columns = target.table.columns()
-    if has_repeated_offsets(changelog):
-        raise UnknownSurvivors(
-            f"a TRUNCATE of {task.table} arrived after later changes from other partitions, and its topic was "
-            "recreated before, so the offsets in the changelog do not tell which rows survive",
-            "read the table again: replicator heal DATABASE.TABLE",
-        )
-    survivors = surviving_table_rows(context.lake, target.table, schema.key, reset.survivors(recorded), keys)
-    return cast_to_table(rows, columns).unionByName(cast_to_table(survivors, columns))

@@ -13,11 +13,11 @@ def quarantine_bad(decoded: DecodedBatch) -> None:
     Raises:
         TablePaused: the table is configured to pause for bad events, and some were not dropped from quarantine.
     """
-    context, task = decoded.context, decoded.task
+    context, task = decoded.segment.context, decoded.segment.task
     frame = bad_events(decoded.events.frame, decoded.stats.duplicates)
     redacted = bool(column_rules(context, task.table))
     context.quarantine.add(task.table, task.topic, frame, task.batch, redacted=redacted)
-    if decoded.options.on_bad_event != "pause":
+    if decoded.segment.options.on_bad_event != "pause":
         return
     bad = frame.select("partition", "offset", "timestamp").collect()
     waiting = set(map(tuple, bad)) - context.quarantine.dropped(task.topic)

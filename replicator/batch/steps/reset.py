@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
-from replicator.batch.events.net_changes import after_truncates, since_snapshot
+from replicator.batch.events.net_changes import after_truncates
 from replicator.batch.plan.epochs import source_changed
 from replicator.batch.values import TableBatch
-from replicator.errors import SourceChanged, UnknownPast
+from replicator.errors import SourceChanged, UnknownPast, UnsupportedChange
 from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.ledger import LakeRole
 from replicator.lake.others import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
@@ -22,23 +23,18 @@ class TableReset:
 
     Attributes:
         truncates: TRUNCATEs, and beginnings of snapshots.
-        snapshots: snapshots that replace earlier rows in all partitions; only a changelog shows them afterwards.
-        reads: all known snapshots that may have rows among the changes, whether or not they remove earlier ones.
+        snapshots: snapshots that replace earlier rows; only a changelog shows them afterwards.
     """
 
     truncates: Sequence[Truncate] = ()
     snapshots: Sequence[SnapshotRead] = ()
-    reads: Sequence[SnapshotRead] = ()
 
     def __bool__(self) -> bool:
         return bool(self.truncates or self.snapshots)
 
     def survivors(self, changes: DataFrame) -> DataFrame:
-        """Return those of `changes` (decoded events or changelog rows) that happened after all of these events."""
-        changes = after_truncates(changes, self.truncates, self.reads)
-        for snapshot in self.snapshots:
-            changes = since_snapshot(changes, snapshot)
-        return changes
+        """Return those of `changes` (decoded events or changelog rows) that come after all of these events."""
+        return after_truncates(changes, [*self.truncates, *(t for s in self.snapshots for t in s.begins())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +45,7 @@ class ResetPlan:
         reset: what removes the rows that the mirror has.
         effective: `reset`, and an earlier TRUNCATE that may have removed rows of this batch's events.
         snapshot: the snapshot that the mirror contains after the batch; part of its marker.
-        begun: the beginnings of repeated snapshots. Changes from before them may still arrive in other partitions, so
-            the marker has the newest one as a TRUNCATE.
+        begun: the beginnings of repeated snapshots; the marker has the newest one as a TRUNCATE.
         written: partition → next offset, for the events of this batch that the mirror contains.
     """
 
@@ -68,22 +63,26 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
         SourceChanged: a snapshot was repeated, and the table can be read again, or the order of its events is unknown.
         UnknownPast: an ad-hoc snapshot read rows again, and the table has no key.
         ForeignColumns: a snapshot replaces rows in which others wrote values of their own columns.
+        UnsupportedChange: quarantined events are replayed, and rows must be removed first.
     """
-    written = batch.written_offsets(base)
+    written = batch.written_offsets(LakeRole.MIRROR)
     truncates = [t for t in batch.stats.truncates if t.offset >= written.get(t.partition, 0)]
     if (pending := table.pending_clear()) is not None:
         truncates = [pending, *truncates]
-    earlier = None if base is None else batch.earlier_truncate(base)
+    earlier = batch.earlier_truncate()
     snapshot, repeated = None if base is None else base.snapshot, list[SnapshotRead]()
     if batch.is_in_log_order:
         snapshot, repeated = _snapshots(batch, base, written)
     if repeated:
         refuse_loss(table, f"a repeated snapshot of {batch.task.table}")
-    begun = [s.begins() for s in repeated]
+    begun = [t for s in repeated for t in s.begins()]
     truncates += begun
-    # The marker knows where a snapshot began in earlier batches. The last one counts that has the position of a row.
-    reads = [*([] if base is None or base.snapshot is None else [base.snapshot]), *batch.stats.snapshots]
-    reset = TableReset(truncates, reads=reads)
+    reset = TableReset(truncates)
+    if reset and not batch.is_in_log_order:
+        raise UnsupportedChange(
+            f"rows of {batch.task.table} are removed by a TRUNCATE among these events, or one that is not applied yet",
+            f"let the mirror run first (replicator run); or read the table again: replicator heal {batch.task.table}",
+        )
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
     return ResetPlan(reset, effective, snapshot, begun, written)
 

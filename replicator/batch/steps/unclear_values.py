@@ -5,7 +5,6 @@ rows with such text are read again. A zero date in a key arrives as 1970-01-01: 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -16,7 +15,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.batch.events.executors import DriverEvents
-from replicator.batch.values import TableBatch, TableKind
+from replicator.batch.values import Misread, TableBatch, TableKind
 from replicator.errors import UnknownValues
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import Column
@@ -31,13 +30,6 @@ _DAYS: Final = frozenset({"date", "timestamp"})
 """Lake types of DATE and DATETIME. No TIMESTAMP is 1970-01-01 00:00, except a zero date."""
 _Place = tuple[str, str]
 """Image and column."""
-
-
-@dataclass(frozen=True, slots=True)
-class Misread:
-    """Rows of a batch that must be read again: a part of the table, or all of it."""
-
-    part: Narrowed | None
 
 
 def find_misread(batch: TableBatch) -> Misread | None:

@@ -11,18 +11,20 @@ from pyspark.sql import functions as F
 
 from replicator.batch.steps.reset import TableReset
 from replicator.errors import UnsupportedChange
-from replicator.jvm.position_columns import position_key, row_key, transaction
+from replicator.jvm.position_columns import position_key, row_key
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.model.changelog import FIRST_FIELDS, NOT_APPLIED
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import quoted
 from replicator.model.moments import Bound
 from replicator.model.position import FILE_SHIFT, LAST_MS, PackedPosition, SourcePosition
-from replicator.model.snapshot import RESET_MS, SnapshotRead, Truncate
+from replicator.model.snapshot import SnapshotRead, Truncate
 from replicator.model.types import spark_sql_name
 
 _META: Final = ("kind", "op", "server_id", "gtid", "partition", "offset")
 _NO_PARTITION: Final = -1
+_RESET_MS: Final = 3_600_000
+"""If a binlog file begins this much (ms) before the end of an earlier one, the binlog was reset in between."""
 _BLOCK_SHIFT: Final = 20
 """Offsets of a partition are compared in blocks of about a million, each in one task."""
 AT: Final = "at"
@@ -58,8 +60,7 @@ class Changes:
     def since_reset(self) -> DataFrame:
         """Return the changes that no TRUNCATE, snapshot or recreation of the table undid."""
         if not self.by_position:
-            flat = self.frame.select("*", f"{AT}.*", *transaction(F.col(AT).getField("gtid")))
-            return self.reset.survivors(flat).select(*self.frame.columns)
+            return self.reset.survivors(self.frame.select("*", f"{AT}.*")).select(*self.frame.columns)
         at, undone = F.col(AT), [_key_of(t.position) for t in self.reset.truncates]
         rows = self.frame.where(at.getField("op") != "t")
         last = max(
@@ -129,7 +130,15 @@ def order_changes(
             )
         _check_offsets(rows, marker)
     kept = rows if bound is None else rows.where(is_before(bound))
-    return Changes(kept, by_position, _resets(kept, pending))
+    resets = _resets(kept, pending)
+    several = len({partition for partitions in marker.progress.values() for partition in partitions}) > 1
+    if several and not by_position and (resets.truncates or len(resets.snapshots) > 1):
+        raise UnsupportedChange(
+            "the changelog has changes of several servers in several partitions, and a TRUNCATE or repeated snapshot, "
+            "so it is not certain which changes are from before",
+            "read the table again: replicator heal DATABASE.TABLE",
+        )
+    return Changes(kept, by_position, resets)
 
 
 def is_before(bound: Bound) -> SparkColumn:
@@ -164,7 +173,7 @@ def _positions_are_comparable(rows: DataFrame) -> bool:
     for row in sorted(files, key=lambda found: found.file):
         if row.first is None:
             continue
-        if latest is not None and row.first + RESET_MS < latest:
+        if latest is not None and row.first + _RESET_MS < latest:
             return False
         latest = max(row.last, latest or row.last)
     return len(servers) <= 1
@@ -249,9 +258,7 @@ def _resets(rows: DataFrame, pending: SnapshotRead | None) -> TableReset:
         known = snapshots.get(r.position_key)
         snapshots[r.position_key] = one if known is None else known.continued_by(one)
     replacing = [s for s in snapshots.values() if pending is None or not s.is_of(pending)]
-    return TableReset(
-        truncates, sorted(replacing, key=lambda s: (s.ts_ms, s.position)), tuple(snapshots.values())
-    )
+    return TableReset(truncates, sorted(replacing, key=lambda s: (s.ts_ms, s.position)))
 
 
 def _check_snapshots(reads: Sequence[Row]) -> None:

@@ -10,7 +10,7 @@ from replicator.model.commit_marker import CommitMarker, HighWater, PartitionPro
 from replicator.model.common import now_ms
 from replicator.model.moments import Bound
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.model.snapshot import SnapshotRead, newest
+from replicator.model.snapshot import SnapshotRead
 from replicator.operations.rebuild.changes import AT, Changes, is_before
 
 
@@ -71,7 +71,7 @@ def marker_as_of(
         position=max(positions, default=None),
         watermark_ms=max([h.ts_ms for h in highs] + [s.ts_ms for s in snapshots], default=None),
         committed_ms=now_ms(),
-        truncate=newest(list(rows.reset.truncates)),
+        truncate=max(rows.reset.truncates, key=lambda t: (t.position_key, t.offset), default=None),
         snapshot=_last_snapshot(rows),
         alone=False,
     )

@@ -197,10 +197,10 @@ def _planned(tables: SourceTables, rows: DataFrame, bound: Bound | None, *, in_p
         plan = _with_columns_of(plan, tables.mirror, columns)
     pending = pending_snapshot(tables.mirror_marker)
     changes = order_changes(rows, tables.marker, bound, pending)
-    if plan.compares_positions and not changes.by_position:
+    if (plan.compares_positions or plan.recreated_at is not None) and not changes.by_position:
         raise UnsupportedChange(
-            "the changelog has changes of several servers and the table was altered, so it is not certain which "
-            "changes are from before",
+            "the changelog has changes of several servers, and the table was altered or created again, so it is not "
+            "certain which changes are from before",
             "take a new snapshot of the table",
         )
     if plan.recreated_at is not None:

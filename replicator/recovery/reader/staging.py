@@ -6,9 +6,10 @@ So the code that applies changes to mirrors applies them to it too.
 from dataclasses import dataclass, field, replace
 
 from replicator.batch import MirrorContext, TableTask
+from replicator.batch.evolution.keeper import TableKeeper
 from replicator.batch.state.tagging import Tagging
 from replicator.batch.steps.decode import current_schema
-from replicator.batch.steps.evolve import TableKeeper
+from replicator.batch.task import Segment
 from replicator.batch.values import BatchSchema
 from replicator.config import Config, SchemaChangesConfig
 from replicator.errors import LakeUnavailable
@@ -113,7 +114,7 @@ class Staging:
         """Return the newest known schema of the task's table."""
         versions = self.context.schemas.history(task.table).versions
         newest = replace(task, target_schema_at=versions[-1].at if versions else None)
-        return current_schema(self.context, newest, self.context.config.table(str(task.table)))
+        return current_schema(Segment.begin(self.context, newest))
 
     def create(self, table: TableId, schema: BatchSchema) -> LakeTable:
         """Create the staging table of a source table; an earlier one is dropped.

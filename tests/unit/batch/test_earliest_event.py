@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from replicator.model.batch_stats import EarliestEvent
 from replicator.model.gtid import BLOCK
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.model.snapshot import RESET_MS
 from replicator.schema.history.order import CLOCK_MS, VersionStart
 from tests.support.decoded_events import DecodedEvent, changes, run
 
 _TIMES: Final = st.sampled_from(
-    [0, *(10_000_000 + delta for delta in (0, CLOCK_MS, CLOCK_MS + 1, -CLOCK_MS - 1, RESET_MS + 1))]
+    [0, *(10_000_000 + delta for delta in (0, CLOCK_MS, CLOCK_MS + 1, -CLOCK_MS - 1, 3_600_001))]
 )
 _GTIDS: Final = st.one_of(
     st.none(), st.builds("{}:{}".format, st.sampled_from("ab"), st.sampled_from([1, 2, 3, BLOCK + 1]))

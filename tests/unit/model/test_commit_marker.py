@@ -95,3 +95,11 @@ def test_source_positions_are_equal_when_only_gtid_and_server_differ() -> None:
     assert left == right
     assert hash(left) == hash(right)
     assert str(left) == "b.1:2/3 (x:1)"
+
+
+def test_commit_marker_has_no_truncate_when_an_older_version_wrote_it() -> None:
+    at = Truncate(0, 5, SourcePosition("b.000009", 500, 0, 7), 1)
+    document = json.loads(CommitMarker("m", 1, 1, truncate=at).to_json())
+    assert CommitMarker.from_json(json.dumps(document)).truncate == at
+    del document["truncate"]
+    assert CommitMarker.from_json(json.dumps(document)).truncate is None
