@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from replicator.config.catalogs import CATALOGS, CatalogKind, CatalogName, Database
 from replicator.config.paths import CatalogUri, LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.sections import (
@@ -124,9 +125,7 @@ class SourceConfig(Section):
 class LakeConfig(Section):
     """`[lake]`: the Iceberg catalog, the location of the files, and the namespace of the mirrored tables."""
 
-    needs_uri: ClassVar[tuple[str, ...]] = ("jdbc", "rest", "hive")
-
-    catalog: Literal["jdbc", "rest", "hive", "glue"]
+    catalog: CatalogName
     uri: CatalogUri | None = None
     warehouse: Location | None = None
     namespace: Annotated[str, Field(pattern=_WORD)]
@@ -147,20 +146,30 @@ class LakeConfig(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.catalog in self.needs_uri and self.uri is None:
+        if self.kind.needs_uri and self.uri is None:
             raise ValueError(f'uri is required with catalog = "{self.catalog}"')
-        if self.catalog != "rest" and self.warehouse is None:
+        if self.kind.needs_warehouse and self.warehouse is None:
             raise ValueError(f'warehouse is required with catalog = "{self.catalog}"')
-        if self.catalog == "jdbc" and self.uri is not None and not self.uri.startswith("jdbc:"):
+        if self.kind.databases and self.uri is not None and not self.uri.startswith("jdbc:"):
             raise ValueError(
-                'with catalog = "jdbc", uri starts with "jdbc:", as in "jdbc:sqlite:lake/catalog.db"'
+                f'with catalog = "{self.catalog}", uri starts with "jdbc:", as in "jdbc:sqlite:lake/catalog.db"'
             )
         return self
 
     @property
+    def kind(self) -> CatalogKind:
+        """What the engine knows of this kind of catalog."""
+        return CATALOGS[self.catalog]
+
+    @property
+    def database(self) -> Database | None:
+        """The database of a JDBC catalog; None for another catalog or database."""
+        return self.kind.databases.get((self.uri or "").removeprefix("jdbc:").partition(":")[0])
+
+    @property
     def folds_case(self) -> bool:
         """Whether the catalog treats names that differ only in letter case as equal."""
-        return self.catalog in ("hive", "glue") or (self.uri or "").startswith("jdbc:mysql")
+        return self.kind.folds_case or (self.database is not None and self.database.folds_case)
 
     @property
     def changes_namespace(self) -> str:

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from replicator.config.paths import Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.values import NAME, STRICT, ColumnPattern, Duration, ReplicaUrl, Size, TablePattern
-from replicator.model.column_rules import Blank, FixedText, KeepLast, Mask
 from replicator.model.common import matches
+from replicator.model.transforms import Blank, FixedText, KeepLast, Mask
 
 _SASL_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

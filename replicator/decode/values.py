@@ -40,8 +40,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from replicator.model.column_rules import MASKED, Blank, ColumnTransform, FixedText, KeepLast, KeyedHash
 from replicator.model.table import Column
+from replicator.model.transforms import MASKED, Blank, ColumnTransform, FixedText, KeepLast, KeyedHash
 from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding, LakeType
 
 _NAMES: Final[Mapping[str, str]] = {Encoding.CP1252: "latin1"}

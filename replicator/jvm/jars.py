@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replicator.config.catalogs import FILE_IO_JARS
 from replicator.errors import JavaMissing, ReplicatorError
 from replicator.locks import FileLock
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 MARKER = "complete.json"
 _FILE_IO = "io-impl"
-_S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 JAVA_MIN, JAVA_MAX = 17, 22
 """Spark 4.0 needs 17; since 24 (and by default 23) Java refuses a call that Spark's Hadoop client makes."""
 
@@ -137,6 +137,9 @@ POSTGRESQL = JarSet("postgresql", ("org.postgresql:postgresql:42.7.14",), ("org.
 AWS = JarSet("aws", ("org.apache.iceberg:iceberg-aws-bundle:1.11.0",))
 """The clients that Iceberg's S3FileIO and its Glue catalog use."""
 
+_OF_LAKES = (POSTGRESQL, AWS)
+"""The sets that `config.catalogs` names."""
+
 KAFKA = JarSet(
     "kafka",
     (
@@ -193,12 +196,9 @@ def spark_jars(cache: Path | None = None) -> list[Path]:
 
 def lake_jars(lake: "LakeConfig", cache: Path | None = None) -> list[Path]:
     """Return the jars that only this catalog or its file system needs. Raises JavaMissing, ReplicatorError."""
-    found = []
-    if (lake.uri or "").startswith("jdbc:postgresql:"):
-        found += jars(POSTGRESQL, cache)
-    if lake.catalog == "glue" or lake.options.get(_FILE_IO) == _S3_FILE_IO:
-        found += jars(AWS, cache)
-    return found
+    database = lake.database.jars if lake.database is not None else ()
+    names = {*lake.kind.jars, *database, *FILE_IO_JARS.get(str(lake.options.get(_FILE_IO)), ())}
+    return [jar for wanted in _OF_LAKES if wanted.name in names for jar in jars(wanted, cache)]
 
 
 def kafka_jars(cache: Path | None = None) -> list[Path]:

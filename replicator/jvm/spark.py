@@ -302,8 +302,5 @@ def catalog_conf(lake: LakeConfig) -> Mapping[str, str]:
         conf[f"{_CATALOG}.uri"] = lake.uri
     if lake.warehouse is not None:
         conf[f"{_CATALOG}.warehouse"] = lake.warehouse
-    if lake.catalog == "jdbc":
-        # Iceberg's default is the older schema, without a column for views. Iceberg adds the column to a catalog that
-        # lacks it; clients that only know the older schema can still read and write such a catalog.
-        conf[f"{_CATALOG}.jdbc.schema-version"] = "V1"
-    return conf | {f"{_CATALOG}.{name}": value for name, value in lake.catalog_options().items()}
+    options = {**lake.kind.spark, **lake.catalog_options()}
+    return conf | {f"{_CATALOG}.{name}": value for name, value in options.items()}

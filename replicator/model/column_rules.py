@@ -8,8 +8,6 @@ The rules for all names that a renamed column has or had apply to it. If several
 to loose: exclude, null, text, hash, keep_last, none.
 """
 
-import hashlib
-import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -21,82 +19,12 @@ from replicator.model.column_history import ColumnHistory
 from replicator.model.common import matches
 from replicator.model.events import adjusted_patterns, unescaped
 from replicator.model.table import Column, SourceName, TableSchema
+from replicator.model.transforms import Blank, ColumnTransform, KeepLast, KeyedHash, Mask
 from replicator.model.types import STRING, LakeType
-
-MASKED: Final = "*"
-"""Replacement for each character that a mask hides."""
 
 NO_HISTORIES: Final[Mapping[str, ColumnHistory]] = MappingProxyType({})
 """Histories of a table in which no column was renamed."""
 
-_BLOCK: Final = 64
-"""Block size of SHA-256, bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedHash:
-    """HMAC-SHA256 of the value's canonical text in UTF-8 (of the bytes if it is binary), in hexadecimal.
-
-    Equal values have equal hashes in all columns and tables, so joins keep working. No repr contains the key.
-    """
-
-    key: bytes = field(repr=False)
-
-    @property
-    def pads(self) -> tuple[bytes, bytes]:
-        """The inner and the outer key block of HMAC (RFC 2104)."""
-        key = self.key if len(self.key) <= _BLOCK else hashlib.sha256(self.key).digest()
-        block = key.ljust(_BLOCK, b"\0")
-        return bytes(b ^ 0x36 for b in block), bytes(b ^ 0x5C for b in block)
-
-    def of_text(self, text: str) -> str:
-        """Return the stored value of a value with the canonical text `text`."""
-        return hmac.new(self.key, text.encode(), "sha256").hexdigest()
-
-    def __str__(self) -> str:
-        # The fingerprint distinguishes keys and reveals nothing about the key.
-        return f"hash {self.of_text('replicator: which key is this?')[:8]}"
-
-
-@dataclass(frozen=True, slots=True)
-class FixedText:
-    """A mask that replaces every value by the same text."""
-
-    text: str
-
-    def of_text(self, text: str) -> str:  # noqa: ARG002 the value is not used
-        """Return the stored value of a value with the canonical text `text`."""
-        return self.text
-
-    def __str__(self) -> str:
-        return f"text {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class KeepLast:
-    """A mask that hides all but the last `count` characters of the canonical text; all if it is not longer."""
-
-    count: int
-
-    def of_text(self, text: str) -> str:
-        """Return the stored value of a value with the canonical text `text`."""
-        hidden = len(text) - self.count if len(text) > self.count else len(text)
-        return MASKED * hidden + text[hidden:]
-
-    def __str__(self) -> str:
-        return f"keep_last {self.count}"
-
-
-@dataclass(frozen=True, slots=True)
-class Blank:
-    """A mask that replaces every value by null; the values are not even read."""
-
-    def __str__(self) -> str:
-        return "null"
-
-
-Mask = FixedText | KeepLast | Blank
-ColumnTransform = KeyedHash | Mask
 
 EXCLUDED: Final = "exclude"
 """Recorded rule of an excluded column in the properties of lake tables."""

@@ -3,12 +3,10 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from replicator.model.transforms import ColumnTransform
 from replicator.model.types import Encoding, LakeType
-
-if TYPE_CHECKING:
-    from replicator.model.column_rules import ColumnTransform
 
 RESERVED: Final = frozenset(
     {
@@ -91,7 +89,7 @@ class Column:
     respelt: tuple[tuple[str, str], ...] = ()
     renamed_from: str | None = None
     size: int | None = None
-    transform: "ColumnTransform | None" = None
+    transform: ColumnTransform | None = None
     source: str | None = None
     source_known: bool = True
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from replicator.decode.values import transformed
 from replicator.jvm.spark import session_conf
-from replicator.model.column_rules import FixedText, KeepLast, KeyedHash
+from replicator.model.transforms import FixedText, KeepLast, KeyedHash
 from replicator.model.types import LakeType
 from tests.oracle.events import (
     ColumnSpec,

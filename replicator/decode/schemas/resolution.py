@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from replicator.decode.event_frame import WriterSchema
 from replicator.model.column_history import ColumnHistory, history_in
-from replicator.model.column_rules import Blank, ColumnRules
+from replicator.model.column_rules import ColumnRules
 from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.transforms import Blank
 from replicator.model.types import LakeType
 from replicator.schema.history.versions import SchemaHistory, column_histories
 

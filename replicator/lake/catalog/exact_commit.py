@@ -11,14 +11,28 @@ that another program changed only properties in between, without a snapshot: bot
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from replicator.errors import CommitConflict
-
-if TYPE_CHECKING:
-    from replicator.lake.catalog.tables import JavaClasses, LakeTable
+from replicator.lake.catalog.java import JavaClasses
 
 _REST: Final = "org.apache.iceberg.rest."
+
+
+class LoadedTable(Protocol):
+    """A table as it was loaded: its name, org.apache.iceberg.Table, and the classes to change it with."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def java(self) -> Any: ...
+
+    @property
+    def classes(self) -> JavaClasses: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +48,7 @@ class ExactTransaction:
 
     java: Any
     loaded: Any
-    classes: "JavaClasses"
+    classes: JavaClasses
     is_rest: bool
 
     def add_snapshot(self, summary: tuple[str, str] | None = None) -> None:
@@ -63,7 +77,7 @@ class ExactTransaction:
             operations.commit(self.loaded, changed)
 
 
-def begin(table: "LakeTable") -> ExactTransaction:
+def begin(table: LoadedTable) -> ExactTransaction:
     """Begin a commit on the state in which `table` was loaded.
 
     Raises:
@@ -91,7 +105,7 @@ class _RestOperations:
     That client, `RESTTableOperations`, has no public way to add requirements. Its connection is used as it uses it.
     """
 
-    def __init__(self, classes: "JavaClasses") -> None:
+    def __init__(self, classes: JavaClasses) -> None:
         self._classes = classes
         self._class: Any = classes.java_class.forName(f"{_REST}RESTTableOperations")
         self._response: Any = classes.java_class.forName(f"{_REST}responses.LoadTableResponse")
@@ -139,5 +153,5 @@ class _RestOperations:
 
 
 @lru_cache(4)
-def _rest_operations(classes: "JavaClasses") -> _RestOperations:
+def _rest_operations(classes: JavaClasses) -> _RestOperations:
     return _RestOperations(classes)

@@ -143,7 +143,7 @@ def folder_name(table: str) -> str | None:
 def table_location(lake: LakeConfig, namespace: str, name: str) -> str | None:
     """Return the location of a table whose name cannot be part of a path; None if the catalog chooses it."""
     folder = folder_name(name)
-    if folder is None or lake.catalog != "jdbc" or lake.warehouse is None:
+    if folder is None or not lake.kind.names_folders or lake.warehouse is None:
         return None
     return f"{lake.warehouse.rstrip('/')}/{namespace}/{folder}"
 

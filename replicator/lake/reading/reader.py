@@ -12,13 +12,13 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from replicator.config import CATALOG_NAME, LakeConfig
+from replicator.config.catalogs import CATALOGS
 from replicator.errors import LakeUnavailable, ReplicatorError
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 
 _PARALLEL_LOADS = 8
 _OUTAGES = (SQLAlchemyError, RESTError, OSError)
 """Exceptions that an open catalog may raise; errors of HTTP and of files are OSErrors."""
-_JDBC_DRIVERS = {"sqlite": "sqlite:///", "postgresql": "postgresql+psycopg2:", "mysql": "mysql+pymysql:"}
 
 
 def catalog_properties(lake: LakeConfig) -> dict[str, str]:
@@ -26,11 +26,10 @@ def catalog_properties(lake: LakeConfig) -> dict[str, str]:
     properties = lake.catalog_options()
     if lake.warehouse is not None:
         properties["warehouse"] = lake.warehouse
-    if lake.catalog == "jdbc":
-        uri = sqlalchemy_uri(lake.uri or "", properties.get("jdbc.user"), properties.get("jdbc.password"))
-        # Spark's catalog creates its tables, in its own layout; here they are only read.
-        return properties | {"type": "sql", "uri": uri, "init_catalog_tables": "false"}
-    return properties | {"type": lake.catalog} | ({} if lake.uri is None else {"uri": lake.uri})
+    if lake.uri is not None:
+        user, password = properties.get("jdbc.user"), properties.get("jdbc.password")
+        properties["uri"] = sqlalchemy_uri(lake.uri, user, password) if lake.kind.databases else lake.uri
+    return properties | {"type": lake.catalog, **lake.kind.python}
 
 
 def sqlalchemy_uri(jdbc: str, user: str | None = None, password: str | None = None) -> str:
@@ -39,13 +38,14 @@ def sqlalchemy_uri(jdbc: str, user: str | None = None, password: str | None = No
     Raises:
         LakeUnavailable: no Python driver is known for the database.
     """
-    kind, _, rest = jdbc.removeprefix("jdbc:").partition(":")
-    if kind not in _JDBC_DRIVERS:
+    name, _, rest = jdbc.removeprefix("jdbc:").partition(":")
+    databases = CATALOGS["jdbc"].databases
+    if name not in databases:
         raise LakeUnavailable(
-            f"no Python driver is known for a catalog at jdbc:{kind}:…",
-            f"use one of {', '.join(_JDBC_DRIVERS)} for a jdbc catalog, or a rest catalog",
+            f"no Python driver is known for a catalog at jdbc:{name}:…",
+            f"use one of {', '.join(databases)} for a jdbc catalog, or a rest catalog",
         )
-    url = make_url(_JDBC_DRIVERS[kind] + rest)
+    url = make_url(databases[name].python + rest)
     return url.set(username=user or url.username, password=password or url.password).render_as_string(
         hide_password=False
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from replicator.config import ColumnRuleBook, Config
 from replicator.config.unmatched import unmatched_columns
 from replicator.errors import PrivilegeError, SourceError
-from replicator.model.column_rules import ColumnRules, KeyedHash
+from replicator.model.column_rules import ColumnRules
 from replicator.model.common import counted
 from replicator.model.table import SourceName
+from replicator.model.transforms import KeyedHash
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
 from replicator.operations.check.source_facts import SourceFacts, TableFacts
 from replicator.sources.mysql.connection import connect_to

@@ -7,8 +7,8 @@ import pytest
 
 from replicator.config import ColumnRuleBook, parse
 from replicator.errors import ConfigError
-from replicator.model.column_rules import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.table import SourceName
+from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from tests.support.config_files import GOOD, load_text, mistakes_in
 
 COLUMNS = """

@@ -5,9 +5,10 @@ import pytest
 from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schemas.resolution import ResolvedSchema, resolve
 from replicator.errors import UnfitColumns
-from replicator.model.column_rules import Blank, ColumnRules, FixedText, RuleSet
+from replicator.model.column_rules import ColumnRules, RuleSet
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
+from replicator.model.transforms import Blank, FixedText
 from replicator.model.types import LONG, STRING
 from replicator.schema.history.versions import SchemaHistory, SchemaVersion
 

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.errors import UnfitColumns
-from replicator.model.column_rules import (
-    Blank,
-    ColumnRules,
-    FixedText,
-    KeepLast,
-    KeyedHash,
-    RuleSet,
-    canonical_text,
-)
+from replicator.model.column_rules import ColumnRules, RuleSet, canonical_text
 from replicator.model.recorded_rules import (
     check_known,
     check_unchanged,
@@ -24,6 +16,7 @@ from replicator.model.recorded_rules import (
     rules_to_json,
 )
 from replicator.model.table import Column, SourceName, TableSchema
+from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.types import DOUBLE, INT, LONG, STRING, TIMESTAMP, LakeType, decimal
 
 KEY = b"0123456789abcdef"

@@ -18,9 +18,9 @@ from replicator.lake.catalog.metadata import changelog_schema
 from replicator.lake.quarantine import _SCHEMA, QUARANTINE
 from replicator.lake.strategies import write as strategy
 from replicator.model.changelog import RowKind, change_column
-from replicator.model.column_rules import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.quarantine import Resolution
 from replicator.model.table import Column, TableId, TableSchema, lake_names
+from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.types import LONG, STRING
 from replicator.schema.evolution.own_columns import is_temporary
 

@@ -9,8 +9,8 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import SourceUnavailable
-from replicator.model.column_rules import Blank
 from replicator.model.table import Column, TableId
+from replicator.model.transforms import Blank
 from replicator.model.types import BOOLEAN, DATE, INT, TIMESTAMP, TIMESTAMPTZ, VECTOR, LakeType
 from replicator.recovery.reader.driver_rows import (
     DriverRows,

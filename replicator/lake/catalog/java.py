@@ -1,0 +1,101 @@
+"""The Java classes that the engine calls, through py4j."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from py4j.java_gateway import JavaClass
+
+from replicator.model.types import VECTOR, LakeType
+
+
+class StaticMembers:
+    """The static members of a Java class, each looked up only once; Py4J looks them up in each call."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._class: Any = java_class
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Create an object of the class."""
+        return self._class(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        """Look up a static member."""
+        member = getattr(self._class, name)
+        if isinstance(member, JavaClass):
+            member = StaticMembers(member)
+        setattr(self, name, member)
+        return member
+
+    def array(self, gateway: Any, values: Sequence[Any]) -> Any:
+        """Return a Java array of the class."""
+        array = gateway.new_array(self._class, len(values))
+        for i, value in enumerate(values):
+            array[i] = value
+        return array
+
+
+def _class(jvm: Any, name: str) -> StaticMembers:
+    return StaticMembers(getattr(jvm, name))
+
+
+class JavaClasses:
+    """The Java classes that the engine calls, each looked up once.
+
+    PySpark resolves a dotted path with one JVM call for each of its parts, and for each part that is not a class Java
+    searches all libraries.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        iceberg = "org.apache.iceberg."
+        self.namespace = _class(jvm, iceberg + "catalog.Namespace")
+        self.table_identifier = _class(jvm, iceberg + "catalog.TableIdentifier")
+        self.schema_parser = _class(jvm, iceberg + "SchemaParser")
+        self.partition_spec_parser = _class(jvm, iceberg + "PartitionSpecParser")
+        self.metadata_parser = _class(jvm, iceberg + "TableMetadataParser")
+        self.types = _class(jvm, iceberg + "types.Types")
+        self.single_values = _class(jvm, iceberg + "SingleValueParser")
+        self.conversions = _class(jvm, iceberg + "types.Conversions")
+        self.expressions = _class(jvm, iceberg + "expressions.Expressions")
+        self.file_metadata = _class(jvm, iceberg + "FileMetadata")
+        self.manifest_files = _class(jvm, iceberg + "ManifestFiles")
+        self.metrics_config = _class(jvm, iceberg + "MetricsConfig")
+        self.metrics = _class(jvm, iceberg + "Metrics")
+        self.data_files = _class(jvm, iceberg + "DataFiles")
+        self.property_util = _class(jvm, iceberg + "util.PropertyUtil")
+        self.parquet_util = _class(jvm, iceberg + "parquet.ParquetUtil")
+        self.rewrite_coordinator = _class(jvm, iceberg + "spark.FileRewriteCoordinator")
+        self.spark_actions = _class(jvm, iceberg + "spark.actions.SparkActions")
+        self.scan_tasks = _class(jvm, iceberg + "spark.ScanTaskSetManager")
+        self.file_scan_task = _class(jvm, iceberg + "BaseFileScanTask")
+        self.delete_file = _class(jvm, iceberg + "DeleteFile")
+        self.delete_loader = _class(jvm, iceberg + "data.BaseDeleteLoader")
+        self.vector_writer = _class(jvm, iceberg + "deletes.BaseDVFileWriter")
+        self.position_delete_index = _class(jvm, iceberg + "deletes.PositionDeleteIndex")
+        self.output_file_factory = _class(jvm, iceberg + "io.OutputFileFactory")
+        self.file_format = _class(jvm, iceberg + "FileFormat")
+        self.partition_spec = _class(jvm, iceberg + "PartitionSpec")
+        self.update_requirement = _class(jvm, iceberg + "UpdateRequirement")
+        self.update_requirements = _class(jvm, iceberg + "UpdateRequirements")
+        self.update_table_request = _class(jvm, iceberg + "rest.requests.UpdateTableRequest")
+        self.rest_errors = _class(jvm, iceberg + "rest.ErrorHandlers")
+        self.functions = _class(jvm, "com.google.common.base.Functions")
+        self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
+        self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
+        self.collections = _class(jvm, "java.util.Collections")
+        self.hash_map = _class(jvm, "java.util.HashMap")
+        self.array_list = _class(jvm, "java.util.ArrayList")
+        self.string = _class(jvm, "java.lang.String")
+        self.java_class = _class(jvm, "java.lang.Class")
+        self.byte_stream = _class(jvm, "java.io.ByteArrayInputStream")
+        self.stream = _class(jvm, "java.util.stream.Stream")
+        parquet = iceberg + "shaded.org.apache.parquet."
+        options = _class(jvm, parquet + "ParquetReadOptions").builder().build()
+        converter = _class(jvm, parquet + "format.converter.ParquetMetadataConverter")
+        self.parquet_footers: Any = converter(options)
+
+    def type_of(self, lake_type: LakeType) -> Any:
+        """Return Iceberg's Java object of a type."""
+        if lake_type == VECTOR:
+            # Iceberg assigns the element's field id itself when the column is added.
+            return self.types.ListType.ofOptional(1, self.types.FloatType.get())
+        return self.types.fromPrimitiveString(str(lake_type))
