@@ -16,7 +16,7 @@ from typing import Final
 
 from replicator import failpoints
 from replicator.batch import MirrorContext
-from replicator.config import KafkaLog
+from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, LogError
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked, record_in
@@ -27,6 +27,7 @@ from replicator.sources.connector.settings import connect_client, set_aside, set
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.telemetry import get_logger
 
+REASON: Final = "MySQL deleted binlogs that the connector had not read"
 REPAIR_KEY: Final = "replicator.connector-repair"
 """The property of the `_ops` namespace that tells which repair was begun; empty if none."""
 REPAIR_POINTS: Final = (
@@ -305,3 +306,49 @@ class ConnectorRepair:
             self._context.config.lake.ops_namespace, REPAIR_KEY, "" if begun is None else begun.to_json()
         )
         self._begun = begun
+
+
+class LostBinlog:
+    """Whether the connector lacks binlogs; a monitoring thread notices it, and the scheduler's thread recovers.
+
+    If MySQL deleted binlogs before the connector had read them, the log lacks changes of all tables, and the connector
+    stays failed. The mirror lets it begin again at the present end of the binlog, and reads every table again.
+
+    Attributes:
+        reason: why the connector must begin again.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._noticed = threading.Event()
+        self.reason = REASON
+        self._enabled = config.can_read_source and config.heal.mode == "auto"
+
+    def note(self) -> bool:
+        """Note that the connector must begin again. Return whether the mirror recovers from that."""
+        if self._enabled:
+            self._noticed.set()
+        return self._enabled
+
+    @property
+    def is_noticed(self) -> bool:
+        """Whether the mirror must recover."""
+        return self._noticed.is_set()
+
+    def reset_connector(self) -> None:
+        """Let the connector begin again at the end of the binlog.
+
+        Raises:
+            ConnectError: Kafka Connect failed; try again.
+        """
+        client = connect_client(self._config)
+        if client is None or not isinstance(self._config.log, KafkaLog):
+            return
+        found = client.find(self._config.log.topic_prefix)
+        if found is None:
+            raise ConnectError("no connector has the topic prefix of the mirror", "run: replicator connect")
+        _LOG.warning(
+            "the connector begins again at the end of the binlog", connector=found.name, reason=self.reason
+        )
+        client.reset(found.name)
+        self._noticed.clear()

@@ -34,7 +34,7 @@ from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.quarantine import ReadRows
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
 from replicator.model.table import TableId
-from replicator.recovery.differences import Comparison, compare
+from replicator.recovery.comparison import Comparison, compare
 from replicator.recovery.reader.staging import Staging
 from replicator.schema.evolution.changes import FOLLOWED_KEY, KEPT_KEY, SCHEMA_KEY, UNFILLED_KEY, SchemaChange
 from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps

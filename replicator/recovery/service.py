@@ -23,9 +23,8 @@ from replicator.errors import (
 from replicator.model.common import now_ms
 from replicator.model.reread import Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
-from replicator.recovery.connector_repair import ConnectorRepair
-from replicator.recovery.left_out import LeftOutTables
-from replicator.recovery.lost_binlog import LostBinlog
+from replicator.recovery.connector_repair import ConnectorRepair, LostBinlog
+from replicator.recovery.gaps import LeftOutTables, notice_other_prefix
 from replicator.recovery.new_tables import NewTables, present_tables
 from replicator.recovery.policy import Healing
 from replicator.recovery.request import Requests, Tables, Watch
@@ -84,13 +83,13 @@ class Recovery:
     def open(self) -> None:
         """Learn what earlier processes left, and read the tables again of which the topics may lack changes.
 
-        They are those that the configuration includes again, or whose lost events were being sent again. They are
-        paused until then. It must be called before the first batch.
+        They are paused until then; see `gaps`. It must be called before the first batch.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
         self.connector.load()
+        notice_other_prefix(self._context, self._tables)
         config = self._context.config
         for table, reason in self._left_out.returned().items():
             if not config.can_read_source:

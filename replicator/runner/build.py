@@ -21,13 +21,12 @@ from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.recoveries import Recoveries
 from replicator.lake.rows.locations import RowLocationCache
-from replicator.recovery.lost_binlog import LostBinlog
+from replicator.recovery.connector_repair import LostBinlog
 from replicator.recovery.request import Requests, Watch
 from replicator.recovery.service import Recovery
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.summary import RunTotals
 from replicator.runner.table_states import TableStates
-from replicator.runner.topic_prefix import notice_other_prefix
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.compressed_positions import CompressedPositions
@@ -81,7 +80,6 @@ def open_scheduler(
     if context.log.grows:
         recovery = _recovery(context, tables, stopping, supervision)
         tables.keep_lasting_pauses()
-        notice_other_prefix(context, tables)
         recovery.open()
         if supervision is not None and supervision.values:
             checks = ScheduledChecks(context.config, recovery, stopping)

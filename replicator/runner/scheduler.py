@@ -29,12 +29,12 @@ from replicator.recovery.service import Recovery
 from replicator.runner.log_check import check_progress, unmatched_patterns
 from replicator.runner.schema_topic import SchemaTopic
 from replicator.runner.shares import Missing, Pace, Round, plan_round, small_and_large
-from replicator.runner.silent_tables import SilentTables
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.runner.table_policy import BatchDecision, TableOutcome, decide
 from replicator.runner.table_renames import TableRenames
 from replicator.runner.table_states import TableStates
 from replicator.runner.tags import TagKeeper
+from replicator.runner.topic_tables import SilentTables
 from replicator.sources.change_log import Offsets
 from replicator.sources.source_positions import SourcePositions
 from replicator.telemetry import BatchReport, Stopwatch, get_logger, log_batch

@@ -1,4 +1,4 @@
-"""Find the source table of a topic.
+"""Find the source table of a topic, and the tables that have none.
 
 Debezium names a topic ``prefix.database.table``, and replaces each character that Kafka does not allow with an
 underscore. So the name is ambiguous: ``shop.a_b`` may belong to ``a_b``, ``a b`` or ``a$b``, and if a name has a dot,
@@ -6,13 +6,15 @@ even the end of the database's name is unknown. The tables' definitions resolve 
 do, because they name their table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from replicator.batch import MirrorContext
 from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DataLossError, DecodeError, SharedTopic
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.table import TableId
+from replicator.model.table import TableId, topic_name
+from replicator.recovery.gaps import mirrors
 from replicator.sources.change_log import ChangeLog, Offsets, TooLarge, data_topic
 
 _SAMPLE_EVENTS: Final = 20
@@ -125,3 +127,34 @@ class TopicTables:
             for partition, start in first.get(topic, {}).items()
         ]
         return [r for r in ranges if r.count]
+
+
+class SilentTables:
+    """The tables of the lake that have no topic: they were read from the source, and had no event since.
+
+    They follow statements like all others. Without a topic, nothing else would name them.
+    """
+
+    def __init__(self, context: MirrorContext) -> None:
+        self._context = context
+        self._are_loaded = False
+
+    def topics(self, ends: Offsets) -> dict[str, Mapping[int, int]]:
+        """Return the topics that the silent tables will get, without partitions; `ends` are those that exist.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        context = self._context
+        if not context.log.grows or not context.config.can_read_source:
+            return {}
+        if not self._are_loaded:
+            known = {table.name for table in context.ledger.tables if context.ledger.progress(table).topics}
+            context.ledger.load([t for t in mirrors(context, known) if context.config.includes(str(t))])
+            self._are_loaded = True
+        found: dict[str, Mapping[int, int]] = {}
+        for table in context.ledger.tables:
+            topic = f"{context.log.topic_prefix}.{topic_name(table)}"
+            if topic not in ends and context.ledger.progress(table).topics:
+                found[topic] = {}
+        return found

@@ -31,9 +31,8 @@ from replicator.model.verified import VerifiedTable, check_records, verified_in
 from replicator.schema.evolution.changes import SCHEMA_KEY, SchemaState
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
-from replicator.sources.mysql.stop_signal import StopSignal
 from replicator.sources.mysql.tables import selected_tables
-from replicator.sources.mysql.throttle import ReplicaWatch
+from replicator.sources.mysql.throttle import ReplicaWatch, StopSignal
 from replicator.verify.changed_keys import (
     AllRows,
     ChangedKeys,

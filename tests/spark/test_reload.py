@@ -21,7 +21,7 @@ from replicator.lake.properties import LEFT_OUT_KEY
 from replicator.model.reread import REREAD_KEY, Phase, new_request, requests_in
 from replicator.model.table import TableId
 from replicator.operations.reload import reload
-from replicator.recovery.left_out import LEFT_OUT, LeftOutTables
+from replicator.recovery.gaps import LEFT_OUT, LeftOutTables
 from replicator.recovery.service import Recovery
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals

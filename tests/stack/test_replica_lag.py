@@ -11,8 +11,7 @@ from replicator.operations.check.source_facts import read_source_facts
 from replicator.operations.check.tables import check_replicas, read_replicas
 from replicator.sources.mysql.connection import MySqlServer, connect_to
 from replicator.sources.mysql.replication import ReplicaLag, read_replica_lag, watched_servers
-from replicator.sources.mysql.stop_signal import StopSignal
-from replicator.sources.mysql.throttle import Throttle
+from replicator.sources.mysql.throttle import StopSignal, Throttle
 from tests.support.config import minimal_config
 from tests.support.mirror import until
 from tests.support.replica import PASSWORD_VARIABLE, Replica

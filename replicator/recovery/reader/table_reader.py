@@ -33,19 +33,17 @@ from replicator.model.reread import Request, StagingState
 from replicator.model.table import TableId, TableSchema
 from replicator.recovery.reader.commit_fence import Fence, TopicEnd, topic_ends
 from replicator.recovery.reader.key_ranges import KeyRanges, first_row
-from replicator.recovery.reader.new_partitions import NewPartitions
 from replicator.recovery.reader.part_reader import Part, PartReader
-from replicator.recovery.reader.prepared_rows import PreparedRows
 from replicator.recovery.reader.source_rows import matched_columns
 from replicator.recovery.reader.staging import Staging
+from replicator.recovery.reader.waits import NewPartitions, PreparedRows
 from replicator.schema.history.order import binlog_key
 from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.settings import connect_client
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
-from replicator.sources.mysql.stop_signal import StopSignal
 from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe
-from replicator.sources.mysql.throttle import OnWait, Throttle
+from replicator.sources.mysql.throttle import OnWait, StopSignal, Throttle
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")

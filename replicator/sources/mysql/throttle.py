@@ -1,5 +1,6 @@
 """Limit the load that reading puts on the source: the rows per second, and the lag of its replicas."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from replicator.sources.mysql.replication import (
     read_replica_lag,
     watched_servers,
 )
-from replicator.sources.mysql.stop_signal import StopSignal
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -23,9 +23,30 @@ _POLL_S: Final = 1.0
 """How often the lag is measured."""
 _ANSWER_S: Final = 3.0
 """How long a server may take to connect or to answer."""
+_SLICE_S: Final = 0.2
+"""How often a waiting thread looks whether it must stop."""
 
 OnWait = Callable[[str | None], None]
 """Called with the reason when reading begins to wait, and with None when it continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopSignal:
+    """Set if the mirror stops or the re-read was cancelled."""
+
+    stopping: threading.Event
+    cancelled: threading.Event
+
+    def is_set(self) -> bool:
+        """Return whether the thread must stop."""
+        return self.stopping.is_set() or self.cancelled.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the signal, `seconds` at most. Return whether it is set."""
+        until = time.monotonic() + seconds
+        while not self.is_set() and (left := until - time.monotonic()) > 0:
+            self.stopping.wait(min(left, _SLICE_S))
+        return self.is_set()
 
 
 @dataclass(frozen=True, slots=True)

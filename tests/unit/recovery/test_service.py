@@ -14,7 +14,7 @@ from replicator.lake.ledger import Progress
 from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
 from replicator.recovery import running
-from replicator.recovery.lost_binlog import LostBinlog
+from replicator.recovery.connector_repair import LostBinlog
 from replicator.recovery.request import Requests
 from replicator.recovery.running import RunningRereads
 from replicator.recovery.service import MakeWatches, Recovery

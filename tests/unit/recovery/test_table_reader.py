@@ -17,7 +17,7 @@ from replicator.model.types import LONG
 from replicator.recovery.reader import table_reader
 from replicator.recovery.reader.commit_fence import TopicEnd
 from replicator.recovery.reader.table_reader import TableReader
-from replicator.sources.mysql.stop_signal import StopSignal
+from replicator.sources.mysql.throttle import StopSignal
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
 

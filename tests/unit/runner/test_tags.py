@@ -14,7 +14,7 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import TableId
 from replicator.model.tags import TagRecord, TagState
-from replicator.recovery.lost_binlog import REASON, LostBinlog
+from replicator.recovery.connector_repair import REASON, LostBinlog
 from replicator.recovery.service import Recovery
 from replicator.runner import tags
 from replicator.runner.tags import TagKeeper

@@ -13,7 +13,7 @@ import structlog
 from replicator.config import Config
 from replicator.errors import NotCaughtUp
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.recovery.lost_binlog import LostBinlog
+from replicator.recovery.connector_repair import LostBinlog
 from replicator.sources.connector.policy import Observation, WaitLimits
 from replicator.watch import connector_watch
 from replicator.watch.connector_watch import SourceGoal, watching

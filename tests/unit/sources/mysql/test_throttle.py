@@ -8,8 +8,7 @@ import pytest
 from replicator.config import Config
 from replicator.model.table import TableId
 from replicator.sources.mysql.replication import ReplicaLag, watched_servers
-from replicator.sources.mysql.stop_signal import StopSignal
-from replicator.sources.mysql.throttle import Pace, Throttle, lag_reason
+from replicator.sources.mysql.throttle import Pace, StopSignal, Throttle, lag_reason
 from tests.support.config import minimal_config
 
 TABLE = TableId("shop", "orders")

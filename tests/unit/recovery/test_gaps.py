@@ -9,7 +9,14 @@ import pytest
 from replicator.batch import MirrorContext
 from replicator.lake.properties import LEFT_OUT_KEY, REWIND_KEY
 from replicator.model.table import TableId
-from replicator.recovery.left_out import LEFT_OUT, SENT_AGAIN, LeftOutTables
+from replicator.recovery.gaps import (
+    LEFT_OUT,
+    SENT_AGAIN,
+    TOPIC_PREFIX_KEY,
+    LeftOutTables,
+    notice_other_prefix,
+)
+from replicator.recovery.request import Tables
 from tests.support.config import minimal_config
 
 ORDERS = TableId("shop", "orders")
@@ -46,3 +53,34 @@ def test_all_records_of_a_table_are_removed() -> None:
     assert tables.returned() == {TableId("shop", "bills"): LEFT_OUT, ORDERS: SENT_AGAIN}
     tables.forget(ORDERS)
     assert [key for key, value in properties.items() if value is not None] == [f"{LEFT_OUT_KEY}shop.bills"]
+
+
+@pytest.mark.parametrize(("known", "paused"), [(None, []), ("shop", []), ("former", [ORDERS])])
+def test_tables_are_paused_if_the_topics_have_another_prefix(
+    known: str | None, paused: list[TableId]
+) -> None:
+    """Except those of other mirrors, and those that the configuration leaves out."""
+    properties: dict[str, Any] = {} if known is None else {TOPIC_PREFIX_KEY: known}
+    sources = {
+        "orders": ("shop.orders", "shop"),
+        "bills": ("shop.bills", "other"),
+        "logs": ("left.logs", "shop"),
+    }
+
+    def load(_namespace: str, name: str) -> Any:
+        source, mirror = sources[name]
+        return SimpleNamespace(marker=lambda: SimpleNamespace(mirror=mirror), property=lambda _: source)
+
+    lake = SimpleNamespace(
+        namespace_properties=lambda _: properties,
+        set_namespace_property=lambda _, key, value: properties.update({key: value}),
+        tables=lambda _: list(sources),
+        load=load,
+    )
+    config = minimal_config(source={"tables": ["shop.*"]})
+    context = SimpleNamespace(config=config, lake=lake, log=SimpleNamespace(topic_prefix="shop"))
+    found = []
+    tables = SimpleNamespace(pause=lambda table, _cause: found.append(table))
+    notice_other_prefix(cast("MirrorContext", context), cast("Tables", tables))
+    assert found == paused
+    assert properties == {TOPIC_PREFIX_KEY: "shop"}

@@ -1,21 +1,26 @@
-"""Notice tables that the configuration includes again after it had left them out.
+"""Notice that the topics of a mirror lack changes of tables, which only the source has.
 
-The connector may have left them out too. Then no topic has their changes from that time, and only the source does.
-The same is true of a table whose lost events an earlier version let the connector send again, and that never got them.
+The configuration includes a table again after it had left it out: the connector may have left it out too. Or an earlier
+version let the connector send lost events of a table again, and the table never got them. Or the topics have another
+prefix than before: they are those of another connector, which began at another place than the last one ended.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final
 
 from replicator.batch import MirrorContext
+from replicator.errors import EventsWrong
 from replicator.lake.properties import LEFT_OUT_KEY, REWIND_KEY
 from replicator.model.common import now_ms
 from replicator.model.recorded import reading, record_in
 from replicator.model.table import SOURCE_KEY, TableId
+from replicator.recovery.request import Tables
 
 LEFT_OUT: Final = "it was left out of the configuration for some time, so its topic may lack changes"
+TOPIC_PREFIX_KEY: Final = "replicator.topic-prefix"
+"""The property of the `_ops` namespace that has the prefix of the topics."""
 SENT_AGAIN: Final = (
     "an earlier version let the connector send lost events of it again, and may not have completed that"
 )
@@ -62,16 +67,10 @@ class LeftOutTables:
         self._recorded = True
 
     def _left_out(self) -> Iterator[TableId]:
-        context, namespace = self._context, self._context.config.lake.namespace
-        mirrored = {table.name for table in context.ledger.tables}
-        for name in context.lake.tables(namespace):
-            table = None if name in mirrored else context.lake.load(namespace, name)
-            marker = None if table is None else table.marker()
-            source = None if table is None else table.property(SOURCE_KEY)
-            if marker is None or source is None or marker.mirror != context.config.mirror.name:
-                continue
-            if source.endswith(f".{name}") and not context.config.includes(source):
-                yield TableId(source.removesuffix(f".{name}"), name)
+        context = self._context
+        for table in mirrors(context, {table.name for table in context.ledger.tables}):
+            if not context.config.includes(str(table)):
+                yield table
 
     def _set(self, key: str, value: str | None) -> None:
         self._context.lake.set_namespace_property(self._context.config.lake.ops_namespace, key, value)
@@ -90,3 +89,42 @@ def _table(text: str) -> TableId:
     with reading("the record of a table that is left out"):
         value = record_in(text)
         return TableId(str(value["database"]), str(value["name"]))
+
+
+def notice_other_prefix(context: MirrorContext, tables: Tables) -> None:
+    """Pause all tables of the lake if the topics have another prefix than before. Then they are healed as others are.
+
+    It must be called before the first batch.
+
+    Raises:
+        LakeUnavailable: the catalog does not answer.
+    """
+    lake, ops, prefix = context.lake, context.config.lake.ops_namespace, context.log.topic_prefix
+    known = lake.namespace_properties(ops).get(TOPIC_PREFIX_KEY)
+    if known == prefix:
+        return
+    if known is not None:
+        for table in mirrors(context):
+            if context.config.includes(str(table)):
+                reason = (
+                    f"log.topic_prefix was {known}: no topic has the changes before the new connector began"
+                )
+                tables.pause(table, EventsWrong(reason, f"read the table again: replicator heal {table}"))
+    lake.set_namespace_property(ops, TOPIC_PREFIX_KEY, prefix)
+
+
+def mirrors(context: MirrorContext, known: Collection[str] = ()) -> Iterator[TableId]:
+    """Yield the source tables of the mirror's tables in the lake, except those with a `known` name.
+
+    Raises:
+        LakeUnavailable: the catalog does not answer.
+    """
+    lake, config = context.lake, context.config
+    for name in lake.tables(config.lake.namespace):
+        table = None if name in known else lake.load(config.lake.namespace, name)
+        marker = None if table is None else table.marker()
+        source = None if table is None else table.property(SOURCE_KEY)
+        if marker is None or source is None or marker.mirror != config.mirror.name:
+            continue
+        if source.endswith(f".{name}"):
+            yield TableId(source.removesuffix(f".{name}"), name)
