@@ -12,6 +12,7 @@ from replicator.errors import Remedy, ReplicatorError
 from replicator.jvm.spark import first_line
 from replicator.model.reread import Narrowed, Request
 from replicator.model.table import TableId
+from replicator.recovery.connector_repair import ConnectorRepair
 
 OnPause = Callable[[TableId, Exception], None]
 """Called with a table that was paused, and the cause."""
@@ -64,41 +65,6 @@ class Tables(Protocol):
         ...
 
 
-class ConnectorChanges(Protocol):
-    """What may be changed about the connector, between two batches."""
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the mirror knows the address of Kafka Connect."""
-        ...
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a change is left to do."""
-        ...
-
-    @property
-    def aside(self) -> frozenset[TableId]:
-        """The tables of which the connector sends no events."""
-        ...
-
-    def rebuild_history(self, reason: str) -> None:
-        """Let the connector read all definitions again. No re-read begins before that is done."""
-        ...
-
-    def add_settings(self, settings: Mapping[str, str]) -> None:
-        """Give the connector further settings."""
-        ...
-
-    def without_table(self, table: TableId) -> None:
-        """Set a table aside. A held re-read of it must have been requested."""
-        ...
-
-    def with_table(self, table: TableId) -> None:
-        """Let the connector send the events of a table again."""
-        ...
-
-
 class Requests(Protocol):
     """What a watch may ask for, in the scheduler's thread. All methods may raise LakeUnavailable."""
 
@@ -118,7 +84,7 @@ class Requests(Protocol):
         ...
 
     @property
-    def connector(self) -> ConnectorChanges:
+    def connector(self) -> ConnectorRepair:
         """What may be changed about the connector."""
         ...
 

@@ -92,6 +92,7 @@ class Scheduler:
         """Use `tables`, `apply` and `upkeep`; by default those of `context`, and `apply_task`. Continue `totals`.
 
         Without `source`, the positions of the source and its connector are unknown, and no table can be tagged.
+        `recovery` and `checks` must have been given `stopping`, and are closed with the scheduler.
         """
         self.context = context
         self.tables = TableStates(context) if tables is None else tables

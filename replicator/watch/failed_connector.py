@@ -17,7 +17,8 @@ from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.recovery.request import Requests
 from replicator.sources.connector.failure import Failure
-from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client, kafka_log
+from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS
+from replicator.sources.source_positions import source_positions
 from replicator.telemetry import get_logger
 from replicator.watch.noted_failure import NotedFailure
 from replicator.watch.skipped_events import SkippedEvents, read_end
@@ -56,8 +57,8 @@ class FailedConnector:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a failure is to be treated, or the connector skips values."""
-        return self._noted.is_noted or self._skipped.is_under_way
+        """Whether the connector skips values, so that tables are to be read again."""
+        return self._skipped.is_under_way
 
     def start(self) -> None:
         """Do nothing: a monitoring thread notes the failures."""
@@ -157,15 +158,8 @@ class FailedConnector:
             self._repair.with_table(table)
 
     def _offset(self) -> ConnectorOffset | None:
-        client, prefix = connect_client(self._context.config), kafka_log(self._context.config).topic_prefix
-        connector = None if client is None else client.find(prefix)
-        if client is None or connector is None:
-            return None
-        raw = client.offset(connector.name)
-        try:
-            return None if raw is None else ConnectorOffset.from_json(raw)
-        except ValueError:
-            return None
+        positions = source_positions(self._context.config)
+        return None if positions is None else positions.confirmed()
 
     @contextmanager
     def _retrying(self) -> Iterator[None]:

@@ -46,12 +46,6 @@ class NotedFailure:
             self._failure = failure
         return True
 
-    @property
-    def is_noted(self) -> bool:
-        """Whether a failure was noted since the last call of `take`."""
-        with self._lock:
-            return self._failure is not None
-
     def decline(self, failure: Failure) -> None:
         """Leave a failure to the usual restarts for some time."""
         with self._lock:

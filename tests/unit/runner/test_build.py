@@ -63,8 +63,8 @@ def test_lost_binlogs_and_other_failures_are_noted_apart() -> None:
     supervision = Supervision.of(minimal_config(source=source, log=log))
     assert supervision.noted.note("a.B: reads x, but this is no longer available on the server.")
     assert supervision.lost.is_noticed
-    assert not supervision.noted.is_noted
+    assert supervision.noted.take() is None
     assert supervision.noted.note(
         "a.B: Error processing row in a, internal schema size 3, but row size 1 , x"
     )
-    assert supervision.noted.is_noted
+    assert supervision.noted.take() is not None
