@@ -27,7 +27,7 @@ from replicator.sources.connector.settings import connect_client, set_aside, set
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.telemetry import get_logger
 
-REASON: Final = "MySQL deleted binlogs that the connector had not read"
+LOST_BINLOG: Final = "MySQL deleted binlogs that the connector had not read"
 REPAIR_KEY: Final = "replicator.connector-repair"
 """The property of the `_ops` namespace that tells which repair was begun; empty if none."""
 REPAIR_POINTS: Final = (
@@ -74,11 +74,7 @@ class _Begun:
 
 
 class ConnectorRepair:
-    """The repairs of one mirror's connector. Any thread may request one; `load` and `step` are for the scheduler's.
-
-    Attributes:
-        rebuilt: how often the connector has read the definitions again.
-    """
+    """The repairs of one mirror's connector. Any thread may request one; `load` and `step` are for the scheduler's."""
 
     def __init__(self, context: MirrorContext) -> None:
         self._context = context
@@ -93,7 +89,6 @@ class ConnectorRepair:
         self._must_look = False
         self._due_at = 0.0
         self._deadline: float | None = None
-        self.rebuilt = 0
 
     @property
     def is_possible(self) -> bool:
@@ -139,6 +134,17 @@ class ConnectorRepair:
         """Let the connector send the events of a table again."""
         with self._lock:
             self._moves[table] = False
+
+    def begin_again(self, reason: str) -> None:
+        """Let the connector begin again at the end of the binlog.
+
+        Raises:
+            ConnectError: Kafka Connect failed; try again.
+        """
+        if self._client is not None:
+            name = self._connector(self._client).name
+            _LOG.warning("the connector begins again at the end of the binlog", connector=name, reason=reason)
+            self._client.reset(name)
 
     def load(self) -> None:
         """Learn what an earlier process has begun; `step` completes it.
@@ -250,7 +256,6 @@ class ConnectorRepair:
         if begun is None or begun.heartbeats is None or connector.options.get(_MODE) != _RECOVERY:
             return False
         if self._heartbeats() > begun.heartbeats:
-            self.rebuilt += 1
             _LOG.info("the connector has read all definitions again", connector=connector.name)
             return True
         if connector.state.summary == "FAILED":
@@ -313,15 +318,10 @@ class LostBinlog:
 
     If MySQL deleted binlogs before the connector had read them, the log lacks changes of all tables, and the connector
     stays failed. The mirror lets it begin again at the present end of the binlog, and reads every table again.
-
-    Attributes:
-        reason: why the connector must begin again.
     """
 
     def __init__(self, config: Config) -> None:
-        self._config = config
         self._noticed = threading.Event()
-        self.reason = REASON
         self._enabled = config.can_read_source and config.heal.mode == "auto"
 
     def note(self) -> bool:
@@ -335,20 +335,6 @@ class LostBinlog:
         """Whether the mirror must recover."""
         return self._noticed.is_set()
 
-    def reset_connector(self) -> None:
-        """Let the connector begin again at the end of the binlog.
-
-        Raises:
-            ConnectError: Kafka Connect failed; try again.
-        """
-        client = connect_client(self._config)
-        if client is None or not isinstance(self._config.log, KafkaLog):
-            return
-        found = client.find(self._config.log.topic_prefix)
-        if found is None:
-            raise ConnectError("no connector has the topic prefix of the mirror", "run: replicator connect")
-        _LOG.warning(
-            "the connector begins again at the end of the binlog", connector=found.name, reason=self.reason
-        )
-        client.reset(found.name)
+    def forget(self) -> None:
+        """Note that the connector begins again."""
         self._noticed.clear()

@@ -30,11 +30,9 @@ class Tables(Protocol):
     @property
     def paused(self) -> Mapping[TableId, str]:
         """The reason, by paused table."""
-        ...
 
     def on_pause(self, listener: OnPause) -> None:
         """Call `listener` after each pause."""
-        ...
 
     def pause(self, table: TableId, cause: ReplicatorError) -> None:
         """Stop processing a table.
@@ -42,7 +40,6 @@ class Tables(Protocol):
         Raises:
             LakeUnavailable: it cannot be recorded; the table is not paused.
         """
-        ...
 
     def resume(self, table: TableId) -> None:
         """Process a table again.
@@ -50,19 +47,15 @@ class Tables(Protocol):
         Raises:
             LakeUnavailable: it cannot be recorded; the table stays paused.
         """
-        ...
 
     def alone(self, table: TableId) -> AbstractContextManager[None]:
         """Let an error of the block be that of `table`, unless it concerns all tables."""
-        ...
 
     def is_readable(self, table: TableId) -> bool:
         """Return whether the table's markers are known, and it may be written."""
-        ...
 
     def defined_by_source(self, table: TableId) -> bool:
         """Read the definition of a table from the source; return whether it is new."""
-        ...
 
 
 class Requests(Protocol):
@@ -71,30 +64,24 @@ class Requests(Protocol):
     @property
     def paused(self) -> Mapping[TableId, str]:
         """The reason, by paused table."""
-        ...
 
     @property
     def is_busy(self) -> bool:
         """Whether anything is left to do."""
-        ...
 
     @property
     def begun(self) -> int:
         """How many re-reads have begun."""
-        ...
 
     @property
     def connector(self) -> ConnectorRepair:
         """What may be changed about the connector."""
-        ...
 
     def requests(self) -> Sequence[Request]:
         """Return the requests that this process carries out or has carried out."""
-        ...
 
     def pause(self, table: TableId, cause: ReplicatorError) -> None:
         """Stop processing a table. It is read again if that is the remedy of the cause."""
-        ...
 
     def request(
         self,
@@ -104,11 +91,9 @@ class Requests(Protocol):
         narrowed: Mapping[TableId, Narrowed] | None = None,
     ) -> None:
         """Read tables again while they go on, or a part of those in `narrowed`."""
-        ...
 
     def replace(self, requests: Iterable[Request]) -> None:
         """Carry out requests instead of those that were made before; their tables get no events meanwhile."""
-        ...
 
 
 class Watch(Protocol):
@@ -117,7 +102,6 @@ class Watch(Protocol):
     @property
     def is_behind(self) -> bool:
         """Whether it may still find something that has happened already."""
-        ...
 
     def start(self) -> None:
         """Begin to watch.
@@ -125,7 +109,6 @@ class Watch(Protocol):
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
-        ...
 
     def step(self) -> None:
         """Do what can be done between two batches.
@@ -133,8 +116,6 @@ class Watch(Protocol):
         Raises:
             LakeUnavailable: the catalog does not answer; nothing is forgotten.
         """
-        ...
 
     def close(self) -> None:
         """Stop watching, without waiting for a thread."""
-        ...

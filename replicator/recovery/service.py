@@ -23,7 +23,7 @@ from replicator.errors import (
 from replicator.model.common import now_ms
 from replicator.model.reread import Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
-from replicator.recovery.connector_repair import ConnectorRepair, LostBinlog
+from replicator.recovery.connector_repair import LOST_BINLOG, ConnectorRepair, LostBinlog
 from replicator.recovery.gaps import LeftOutTables, notice_other_prefix
 from replicator.recovery.new_tables import NewTables, present_tables
 from replicator.recovery.policy import Healing
@@ -156,7 +156,7 @@ class Recovery:
     def why_no_tag(self) -> str | None:
         """Return why no tag can be made before tables are read again, which would wait for it; None if it can."""
         if self._lost.is_noticed:
-            return f"the connector must begin again: {self._lost.reason}"
+            return f"the connector must begin again: {LOST_BINLOG}"
         lacking = [table for table in self._held() if table not in self._tables.paused]
         return f"{lacking[0]} lacks changes until it has been read from the source" if lacking else None
 
@@ -364,8 +364,9 @@ class Recovery:
                 # No table may continue after the gap. Otherwise the connector takes a new snapshot of all of them.
                 # Rows that were read before it must not count either.
                 tables = {*self._mirrored(), *self._running.requests, *self._waiting}
-                self.replace([new_request(table, lost.reason) for table in sorted(tables)])
-            lost.reset_connector()
+                self.replace([new_request(table, LOST_BINLOG) for table in sorted(tables)])
+            self.connector.begin_again(LOST_BINLOG)
+            lost.forget()
         except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
             _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)

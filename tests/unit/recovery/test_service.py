@@ -14,7 +14,7 @@ from replicator.lake.ledger import Progress
 from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
 from replicator.recovery import running
-from replicator.recovery.connector_repair import LostBinlog
+from replicator.recovery.connector_repair import LOST_BINLOG, LostBinlog
 from replicator.recovery.request import Requests
 from replicator.recovery.running import RunningRereads
 from replicator.recovery.service import MakeWatches, Recovery
@@ -44,7 +44,7 @@ class Mirror:
         self.harness.lake.tables.return_value = ()
         scheduler = self.harness.mirror
         self.tables = scheduler.tables
-        self.lost: Any = Mock(spec=LostBinlog, reason="binlogs are gone", is_noticed=False)
+        self.lost: Any = Mock(spec=LostBinlog, is_noticed=False)
         self.recovery = Recovery(scheduler.context, scheduler.tables, scheduler.stopping, self.lost, watches)
         self.running = self.recovery._running
         self.new_tables = self.recovery._new_tables
@@ -85,12 +85,14 @@ def test_rows_that_were_read_before_the_connector_begins_again_do_not_count(
     waiting = new_request(BILLS, "new table")
     mirror.recovery._waiting[BILLS] = waiting
     mirror.harness.markers["orders"] = Mock()
+    begin_again = mirror.recovery.connector.begin_again = Mock()  # type: ignore[method-assign]
     assert mirror.recovery._recover(mirror.lost)
     active.cancel.assert_called_once_with()
-    mirror.lost.reset_connector.assert_called_once_with()
+    begin_again.assert_called_once_with(LOST_BINLOG)
+    mirror.lost.forget.assert_called_once_with()
     for table, former in ((ORDERS, None), (USERS, active.request), (BILLS, waiting)):
         (request,) = mirror.recorded(table)
-        assert (request.reason, request.held) == ("binlogs are gone", True)
+        assert (request.reason, request.held) == (LOST_BINLOG, True)
         assert former is None or request.id != former.id
         assert mirror.recovery._waiting[table] == request
     assert mirror.running.requests == {}

@@ -14,7 +14,7 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import TableId
 from replicator.model.tags import TagRecord, TagState
-from replicator.recovery.connector_repair import REASON, LostBinlog
+from replicator.recovery.connector_repair import LOST_BINLOG, LostBinlog
 from replicator.recovery.service import Recovery
 from replicator.runner import tags
 from replicator.runner.tags import TagKeeper
@@ -86,7 +86,10 @@ def test_tag_fails_if_the_connector_must_begin_again(harness: Harness) -> None:
     assert harness.result().state is TagState.STARTED
     assert harness.lost.note()
     failed = harness.result()
-    assert (failed.state, failed.reason) == (TagState.FAILED, f"the connector must begin again: {REASON}")
+    assert (failed.state, failed.reason) == (
+        TagState.FAILED,
+        f"the connector must begin again: {LOST_BINLOG}",
+    )
     # The re-reads can continue.
     assert not harness.tags.is_busy
 
