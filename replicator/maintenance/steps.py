@@ -6,7 +6,7 @@ Each step makes a few commits; the table is consistent after each.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from py4j.java_gateway import is_instance_of
 
@@ -14,12 +14,15 @@ from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.properties import CREATED_KEY
-from replicator.lake.reading.folders import TableFolders, outside, owned_hint, sharing
 from replicator.lake.strategies.equality import drop_unused_equality_deletes
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
 from replicator.maintenance.reports import StepReport
 from replicator.model.common import now_ms
+
+if TYPE_CHECKING:
+    # It loads PyIceberg, which takes a second.
+    from replicator.lake.reading.folders import TableFolders
 
 _GRANULARITY: Final = "write.delete.granularity"
 _FEW_FILES: Final = 50
@@ -97,7 +100,7 @@ class Maintenance:
     settings: MaintenanceConfig
     deadline: float = float("inf")
     slice_bytes: int = _UNLIMITED
-    folders: Sequence[TableFolders] | None = None
+    folders: "Sequence[TableFolders] | None" = None
     warehouse: str | None = None
 
     def run(self, step: Step) -> StepReport:
@@ -302,6 +305,8 @@ class Maintenance:
 
         A folder with files of another table is left unchanged: the other table's files would be deleted.
         """
+        from replicator.lake.reading.folders import outside, owned_hint, sharing  # noqa: PLC0415
+
         location, io = str(self.table.java.location()), self.table.java.io()
         if self.table.property("gc.enabled") == "false":
             return StepReport(Step.ORPHANS, 0, skipped="the table property gc.enabled is false")

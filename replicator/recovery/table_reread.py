@@ -29,7 +29,6 @@ from replicator.model.reread import Phase, Request, StagingState
 from replicator.recovery.publish import Publication
 from replicator.recovery.reader.staging import Staging
 from replicator.schema.history.versions import SchemaVersion
-from replicator.sources.mysql.throttle import StopSignal
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -70,7 +69,7 @@ class TableReread:
         # It imports SQLAlchemy, which takes a second, and most mirrors do not need it.
         from replicator.recovery.reader.table_reader import TableReader  # noqa: PLC0415
         from replicator.recovery.reader.waits import NewPartitions, PreparedRows  # noqa: PLC0415
-        from replicator.sources.mysql.throttle import Throttle  # noqa: PLC0415
+        from replicator.sources.mysql.throttle import StopSignal, Throttle  # noqa: PLC0415
 
         table = self.request.table
         if not self._context.schemas.history(table).versions:
