@@ -140,6 +140,11 @@ def replay_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> di
         if decoded.stats.changes and decoded.schema is not None:
             if not decoded.schema.source.key:
                 raise _cannot_replay(task, f"{task.table} has no key")
+            mirror = context.lake.load(context.config.lake.namespace, task.table.name)
+            if decoded.stats.truncates or (mirror is not None and mirror.pending_clear() is not None):
+                raise _cannot_replay(
+                    task, f"{task.table} was truncated by one of these events, or created again"
+                )
             batch = QuarantineReplay(segment, decoded.schema, decoded.good_events(), decoded.stats)
             check_followed(batch)
             _write(batch, watch)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from replicator.batch.events.net_changes import after_truncates
 from replicator.batch.plan.epochs import source_changed
 from replicator.batch.values import TableBatch
-from replicator.errors import SourceChanged, UnknownPast, UnsupportedChange
+from replicator.errors import SourceChanged, UnknownPast
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.others import refuse_loss
@@ -63,7 +63,6 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
         SourceChanged: a snapshot was repeated, and the table can be read again, or the order of its events is unknown.
         UnknownPast: an ad-hoc snapshot read rows again, and the table has no key.
         ForeignColumns: a snapshot replaces rows in which others wrote values of their own columns.
-        UnsupportedChange: quarantined events are replayed, and rows must be removed first.
     """
     written = batch.written_offsets(LakeRole.MIRROR)
     truncates = [t for t in batch.stats.truncates if t.offset >= written.get(t.partition, 0)]
@@ -78,11 +77,6 @@ def plan_reset(batch: TableBatch, table: LakeTable, base: CommitMarker | None) -
     begun = [t for s in repeated for t in s.begins()]
     truncates += begun
     reset = TableReset(truncates)
-    if reset and not batch.is_in_log_order:
-        raise UnsupportedChange(
-            f"rows of {batch.task.table} are removed by a TRUNCATE among these events, or one that is not applied yet",
-            f"let the mirror run first (replicator run); or read the table again: replicator heal {batch.task.table}",
-        )
     effective = reset if earlier is None else replace(reset, truncates=[earlier, *truncates])
     return ResetPlan(reset, effective, snapshot, begun, written)
 
