@@ -131,6 +131,7 @@ def test_recreated_topic_ends_the_order_of_offsets(lake: LakeHarness) -> None:
     assert live.changes[-1]["id"] == 9
 
 
+@pytest.mark.long
 def test_rebuilt_mirror_has_the_rows_of_the_changelog(lake: LakeHarness) -> None:
     lake.write([CREATED, *EVENTS])
     lake.catch_up()

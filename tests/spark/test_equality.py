@@ -281,6 +281,7 @@ def test_delete_files_have_the_metrics_of_icebergs_own_writer(lake: LakeHarness,
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
+@pytest.mark.long
 def test_key_columns_are_renamed_and_dropped_while_equality_deletes_name_them(
     lake: LakeHarness, driver_max_events: int
 ) -> None:

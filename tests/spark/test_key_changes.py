@@ -64,6 +64,7 @@ def test_table_pauses_when_events_lack_values_of_a_new_key_column(lake: LakeHarn
 
 @ways
 @pytest.mark.parametrize("statement", ["MODIFY ID BIGINT", "CHANGE id ID BIGINT"])
+@pytest.mark.long
 def test_row_changes_are_applied_when_the_key_column_changes_its_letter_case(
     lake: LakeHarness, cut: str, with_schemas: bool, statement: str
 ) -> None:

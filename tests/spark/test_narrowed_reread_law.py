@@ -24,7 +24,7 @@ from tests.support.lake_harness import LakeHarness
 from tests.support.law import law
 from tests.support.reread_lake import LakeReread, Moments
 
-EXAMPLES = 4
+EXAMPLES = 2
 NEVER = 10**9
 FAULTY = 123_456_789
 FEW = 8

@@ -313,6 +313,7 @@ FORMAT_3 = "ALTER TABLE lake.{table} SET TBLPROPERTIES ('format-version' = '3')"
     ("strategy", "driver_max_events"),
     [("split", 0), ("split", 10_000), ("merge", 10_000), ("copy-on-write", 10_000), ("equality", 10_000)],
 )
+@pytest.mark.long
 def test_mirror_continues_after_an_upgrade_to_format_version_3(
     lake: LakeHarness, driver_max_events: int, strategy: str
 ) -> None:

@@ -99,6 +99,7 @@ def test_small_batches_run_no_spark_job_and_write_one_data_file_for_each_partiti
     assert_exact(lake, batches)
 
 
+@pytest.mark.long
 def test_many_commits_leave_few_files_in_each_partition_without_maintenance(lake: LakeHarness) -> None:
     batches, most = changes(52, batches=24, keys=90, size=12), 0
     write(lake, batches)

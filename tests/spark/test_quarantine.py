@@ -251,6 +251,7 @@ def test_replay_knows_the_snapshot_when_a_column_was_added_without_later_events(
     assert mirrored(lake) == {2: 200, 5: 501}
 
 
+@pytest.mark.long
 def test_replay_does_not_restore_rows_of_a_table_that_was_dropped_and_created_again(
     lake: LakeHarness,
 ) -> None:

@@ -213,6 +213,7 @@ def test_rebuild_in_place_refuses_to_lose_rows_that_the_mirror_read_later(lake: 
 
 
 @pytest.mark.parametrize("cut", ["once", "each"])
+@pytest.mark.long
 def test_columns_and_values_are_those_of_the_position(lake: LakeHarness, cut: str) -> None:
     a, b = ColumnSpec("a", "int"), ColumnSpec("b", "varchar", False, "it's")
     scenario = Scenario([ID, a], with_schemas=False)
