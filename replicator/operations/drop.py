@@ -26,18 +26,14 @@ from replicator.lake.properties import (
     purge_record,
     recorded_purges,
 )
+from replicator.lake.reading.folder_reader import Purge, open_purge, purge_errors, read_folders, table_folders
 from replicator.lake.reading.folders import (
-    Purge,
     TableFolders,
     contains,
     local_path,
-    open_purge,
     outside,
     overlapping,
     owned_hint,
-    purge_errors,
-    read_folders,
-    table_folders,
 )
 from replicator.lake.reading.quarantine import count_quarantined
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog

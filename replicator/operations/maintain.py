@@ -16,7 +16,8 @@ from replicator.config import Config, MaintenanceConfig
 from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.reading.folders import TableFolders, read_folders
+from replicator.lake.reading.folder_reader import read_folders
+from replicator.lake.reading.folders import TableFolders
 from replicator.lake.reading.reader import open_catalog
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, UsageError
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.reading.folders import read_folders
+from replicator.lake.reading.folder_reader import read_folders
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.table_reader import Target

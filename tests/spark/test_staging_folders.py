@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from replicator.lake.reading.folders import local_path, read_folders, sharing
+from replicator.lake.reading.folder_reader import read_folders
+from replicator.lake.reading.folders import local_path, sharing
 from replicator.model.reread import new_request
 from replicator.recovery.reader.staging import Staging
 from tests.spark.test_quarantine import CREATED, event, row

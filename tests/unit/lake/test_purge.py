@@ -8,7 +8,7 @@ from pyarrow.fs import FileSystem, FileType, FSSpecHandler, PyFileSystem
 
 from replicator import failpoints
 from replicator.errors import LakeUnavailable
-from replicator.lake.reading.folders import LocalPurge, StorePurge, open_purge
+from replicator.lake.reading.folder_reader import LocalPurge, StorePurge, open_purge
 
 FILES = 1_203
 """More than two chunks."""

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from replicator.config import CATALOG_NAME, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.quarantine import QUARANTINE
-from replicator.lake.reading.folders import read_folders
+from replicator.lake.reading.folder_reader import read_folders
 from replicator.lake.reading.reader import sqlalchemy_uri
 from replicator.maintenance import table_reader
 from replicator.maintenance.plan import Step
