@@ -14,6 +14,7 @@ from replicator.model.events import METADATA_FIELDS
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING, Encoding, LakeType
 from replicator.schema.types import mysql
+from replicator.schema.types.table import DECIMAL, ENUM, ENUM_SET
 
 _SOURCE_NAME: Final = "__debezium.source.column.name"
 """Parameter of a field: the column's name in the source."""
@@ -89,7 +90,7 @@ def column(field: Document) -> Column:
     lake_type, encoding = _types(field)
     nullable = bool(field.get("optional"))
     size = None
-    if field.get("name") == mysql.DECIMAL and lake_type == STRING:
+    if field.get("name") == DECIMAL and lake_type == STRING:
         size = _scale(field)
     labels = mysql.respelt_labels(_labels(field))
     name, source = field.text("field", mysql.LONGEST_NAME), source_name(field)
@@ -106,7 +107,7 @@ def source_name(field: Document) -> str | None:
 
 def _labels(field: Document) -> list[str]:
     """Return the labels of an ENUM or SET as in the DDL; in the schema's list, a comma in a label has a backslash."""
-    if field.get("name") not in (mysql.ENUM, mysql.ENUM_SET):
+    if field.get("name") not in (ENUM, ENUM_SET):
         return []
     parameters = field.optional_object("parameters")
     allowed = (parameters and parameters.optional_text("allowed")) or ""
@@ -124,7 +125,7 @@ def _labels(field: Document) -> list[str]:
 
 def _types(field: Document) -> tuple[LakeType, Encoding]:
     name = field.optional_text("name") or ""
-    if name == mysql.DECIMAL:
+    if name == DECIMAL:
         parameters = field.optional_object("parameters") or Document({})
         # The precision is missing if the source has none, as for BIGINT UNSIGNED in old versions.
         digits = parameters.optional_number("connect.decimal.precision", 1, mysql.MOST_DIGITS)

@@ -34,32 +34,17 @@ import decimal
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final, TypeVar
 
 from replicator.model.common import quoted
 from replicator.model.types import LakeType
-from replicator.sources.mysql.table_rows import SourceColumn, Wire
+from replicator.schema.types.table import Form, Wire, type_of
+from replicator.sources.mysql.table_rows import SourceColumn
 
 MODULUS: Final = 1 << 64
 """Checksums are sums modulo this number."""
 _UNICODE: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 """Character sets whose bytes are UTF-8."""
-_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
-
-
-class Form(StrEnum):
-    """The canonical forms; see the module."""
-
-    DIGITS = "digits"
-    DAYS = "days"
-    MICROS = "micros"
-    DOUBLE = "double"
-    TEXT = "text"
-    BYTES = "bytes"
-    JSON = "json"
-    FLOATS = "floats"
-    CLOCK = "clock"
 
 
 _MEASURED: Final = frozenset({Form.TEXT, Form.BYTES})
@@ -160,7 +145,8 @@ def compared_column(source: SourceColumn, lake: str) -> ComparedColumn:
     """Return how to compare a column; `lake` is its name in the lake."""
     name, declared = source.column.name, source.declared
     kind = declared.partition("(")[0].partition(" ")[0]
-    form = _form(kind, source.wire)
+    found = type_of(kind)
+    form = (found and found.canonical) or _WIRE_FORMS[source.wire]
     return ComparedColumn(
         source=name,
         lake=lake,
@@ -169,7 +155,7 @@ def compared_column(source: SourceColumn, lake: str) -> ComparedColumn:
         declared=declared,
         nullable=source.column.nullable,
         expression=_expression(source, form, kind),
-        is_ordered=kind in _INTEGERS or kind == "binary",
+        is_ordered=kind == "binary" or (found is not None and found.bits > 0),
         width=int(re.findall(r"\d+", declared)[0]) if kind == "binary" else None,
     )
 
@@ -181,21 +167,11 @@ def hashed_column(column: ComparedColumn) -> ComparedColumn:
     return replace(column, form=Form.CLOCK, expression=quoted(column.source))
 
 
-def _form(kind: str, wire: Wire) -> Form:
-    if kind == "json":
-        return Form.JSON
-    if kind == "time":
-        return Form.MICROS
-    if kind in ("decimal", "bigint"):
-        return Form.DIGITS
-    return _WIRE_FORMS[wire]
-
-
 def _expression(source: SourceColumn, form: Form, kind: str) -> str:
     """Return the expression of a form: as cheap as possible, since MySQL computes it for every row."""
     name = quoted(source.column.name)
     match form:
-        case Form.DIGITS if kind in _INTEGERS | {"decimal"} and "zerofill" not in source.declared:
+        case Form.DIGITS if kind not in ("year", "bit") and "zerofill" not in source.declared:
             return name
         case Form.DIGITS:
             # As a number: YEAR and ZEROFILL have leading zeros, BIT is a byte.

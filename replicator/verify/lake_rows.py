@@ -16,7 +16,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from replicator.errors import SchemaError
-from replicator.verify.canonical import MODULUS, ComparedColumn, Form, LakeColumn, measured
+from replicator.schema.types.table import Form
+from replicator.verify.canonical import MODULUS, ComparedColumn, LakeColumn, measured
 from replicator.verify.mysql_json import mysql_json
 
 _SEPARATOR: Final = pa.scalar(b"|", pa.large_binary())

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from replicator.model.reread import Narrowed
-from replicator.verify.canonical import ComparedColumn, Form
+from replicator.schema.types.table import Form
+from replicator.verify.canonical import ComparedColumn
 from replicator.verify.lake_rows import Row
 
 SHOWN: Final = 200

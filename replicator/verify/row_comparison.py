@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from replicator.verify.canonical import ComparedColumn, Form
+from replicator.schema.types.table import Form
+from replicator.verify.canonical import ComparedColumn
 from replicator.verify.chunks import Chunks
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Row, forms

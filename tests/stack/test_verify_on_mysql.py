@@ -16,8 +16,9 @@ from sqlalchemy import Connection
 from replicator.config import Config, load
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.model.table import TableId
+from replicator.schema.types.table import Form
 from replicator.sources.mysql.connection import connect
-from replicator.verify.canonical import ComparedColumn, Form, combined_hash, row_hash, row_text
+from replicator.verify.canonical import ComparedColumn, combined_hash, row_hash, row_text
 from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
 from replicator.verify.compared_table import ComparedTable, compared_table
 from replicator.verify.lake_rows import Checksum, forms, hashes, row_texts

@@ -10,7 +10,8 @@ import pyarrow as pa
 from sqlalchemy import Connection, text
 
 from replicator.model.types import LakeType
-from replicator.sources.mysql.table_rows import SourceColumn, Wire
+from replicator.schema.types.table import Wire
+from replicator.sources.mysql.table_rows import SourceColumn
 from replicator.verify.compared_table import ComparedTable
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock

@@ -19,7 +19,8 @@ from replicator.lake.reading.reader import newest_marker, open_catalog, tables_i
 from replicator.model.changelog import change_column
 from replicator.model.common import counted
 from replicator.model.table import lake_names
-from replicator.verify.canonical import Form, LakeColumn
+from replicator.schema.types.table import Form
+from replicator.verify.canonical import LakeColumn
 from replicator.verify.lake_rows import Checksum, hash_rows
 
 FORMAT: Final = "replicator-recording-source"

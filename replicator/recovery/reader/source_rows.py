@@ -12,8 +12,9 @@ from replicator.decode.values import spark_type, transformed
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
 from replicator.model.table import Column, TableSchema
+from replicator.schema.types.table import Wire
 from replicator.sources.mysql.connection import jdbc_url
-from replicator.sources.mysql.table_rows import SourceColumn, SourceTable, Wire
+from replicator.sources.mysql.table_rows import SourceColumn, SourceTable
 
 _ROW_BY_ROW: Final = str(-(1 << 31))
 """The fetch size with which the driver does not hold the whole result in memory."""

@@ -12,8 +12,8 @@ from typing import Final
 
 from replicator.model.table import Column
 from replicator.schema.history.versions import SchemaVersion
-from replicator.schema.types.mysql import GEOMETRIES, TEXTS
 from replicator.schema.types.native import NativeType
+from replicator.schema.types.table import GEOMETRIES, TEXTS
 
 _LONGEST_SHOWN: Final = 200
 _UTF8: Final = frozenset({"UTF8", "UTF8MB3", "UTF8MB4"})

@@ -23,6 +23,7 @@ from replicator.schema.ddl.tables import Statement, column_moves, dropped_databa
 from replicator.schema.history.versions import TableDefinition
 from replicator.schema.types import mysql
 from replicator.schema.types.native import with_labels
+from replicator.schema.types.table import CHARS, DECIMALS, TEXTS, Declared
 
 _NUMBERS: Final = frozenset({"int", "long", "float", "double", "decimal"})
 _NUMBER: Final = re.compile(r"(?=.{1,400}$)[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
@@ -231,7 +232,7 @@ def _native(column: Document) -> str:
     numbers = [str(n) for n in (column.get("length"), column.get("scale")) if n is not None]
     name, *attributes = _type_name(column).split(" UNSIGNED")
     size = f"({', '.join(numbers)})" if numbers else ""
-    charset = column.get("charsetName") if name in mysql.TEXTS else None
+    charset = column.get("charsetName") if name in TEXTS else None
     return (
         f"{name}{size}{' UNSIGNED' + ' '.join(attributes) if attributes else ''}"
         f"{f' CHARACTER SET {charset}' if charset else ''}"
@@ -307,7 +308,7 @@ def _unquoted(label: str) -> str:
 
 def _fill(
     column: Document,
-    kind: mysql.Declared,
+    kind: Declared,
     lake: str,
     labels: Sequence[str],
     computed: Collection[str],
@@ -333,7 +334,7 @@ def _fill(
     return implicit, implicit is None
 
 
-def _implicit(kind: mysql.Declared, lake: str, labels: Sequence[str]) -> str | None:
+def _implicit(kind: Declared, lake: str, labels: Sequence[str]) -> str | None:
     """Return the value that MySQL writes to a NOT NULL column without a default; None if unknown."""
     if kind.name == "ENUM":
         return mysql.label_meant(labels[0]) if labels else None
@@ -341,7 +342,7 @@ def _implicit(kind: mysql.Declared, lake: str, labels: Sequence[str]) -> str | N
         case "string" if kind.name == "JSON":
             return None
         case "string":
-            return _wide("0", kind) if kind.name in mysql.DECIMALS else ""
+            return _wide("0", kind) if kind.name in DECIMALS else ""
         case "boolean":
             return "false"
         case _ if lake in _NUMBERS:
@@ -352,7 +353,7 @@ def _implicit(kind: mysql.Declared, lake: str, labels: Sequence[str]) -> str | N
             return None
 
 
-def _constant(default: str, kind: mysql.Declared, lake: str, labels: Sequence[str]) -> str | None:
+def _constant(default: str, kind: Declared, lake: str, labels: Sequence[str]) -> str | None:
     """Return a default as text of the lake type; None if it is not a constant of the type."""
     match lake:
         case "string":
@@ -374,15 +375,15 @@ def _constant(default: str, kind: mysql.Declared, lake: str, labels: Sequence[st
             return None
 
 
-def _text(default: str, kind: mysql.Declared, labels: Sequence[str]) -> str | None:
+def _text(default: str, kind: Declared, labels: Sequence[str]) -> str | None:
     """Return a default as the source stores it in a column that is text in the lake; None if that is not known."""
-    if kind.name in mysql.DECIMALS:
+    if kind.name in DECIMALS:
         return _wide(default, kind)
     if _REPLACEMENT in default:
         # The connector reads each statement as UTF-8, whatever the session's character set was.
         return None
     text = mysql.unescaped(default.replace("''", "'"))
-    if kind.name in mysql.CHARS:
+    if kind.name in CHARS:
         return text.rstrip(" ")
     if not labels:
         return text
@@ -402,7 +403,7 @@ def _label(text: str, labels: Sequence[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _wide(number: str, kind: mysql.Declared) -> str | None:
+def _wide(number: str, kind: Declared) -> str | None:
     """Return a decimal that the lake stores as text, with all fraction digits of its type."""
     if not _NUMBER.fullmatch(number) or (value := Decimal(number)).adjusted() >= mysql.MOST_DIGITS:
         return None

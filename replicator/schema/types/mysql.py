@@ -23,8 +23,7 @@ VECTOR                            list<float>
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from replicator.errors import DecodeError
@@ -46,6 +45,7 @@ from replicator.model.types import (
     LakeType,
     decimal_column,
 )
+from replicator.schema.types.table import DECIMAL, DECIMALS, ENUM, ENUM_SET, STATED, Declared
 
 MOST_COLUMNS: Final = 4096
 """Maximum number of columns of a MySQL table."""
@@ -53,16 +53,10 @@ MOST_LABELS: Final = 65_535
 """Maximum number of labels of an ENUM."""
 MOST_DIGITS: Final = 65
 """Maximum number of digits of a DECIMAL."""
-DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC", "FIXED"})
-"""MySQL's names of the type DECIMAL."""
 LONGEST_NAME: Final = 256
 """Maximum length of a name, characters; MySQL allows 64."""
 _LONGEST_CHAR: Final = 1024
 """Maximum size of a CHAR, bytes: 255 characters of at most four bytes."""
-
-DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-ENUM: Final = "io.debezium.data.Enum"
-ENUM_SET: Final = "io.debezium.data.EnumSet"
 
 FORMS: Final[Mapping[str, tuple[LakeType, Encoding]]] = {
     # Kafka Connect's own types. Structs, lists and maps of unknown meaning are kept as JSON text.
@@ -107,83 +101,6 @@ REFUSED: Final = frozenset(f"io.debezium.time.Iso{kind}" for kind in ("Date", "T
 """Forms of time.precision.mode=isostring, with which the connector fails at a negative TIME or one above a day."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A column's declared type in the source; `name` is in upper case and without attributes."""
-
-    name: str
-    unsigned: bool = False
-    length: int | None = None
-    scale: int | None = None
-    charset: str | None = None
-
-
-_Form = str | Callable[[Declared], str]
-
-
-def _by_size(small: str, large: str, *, above: int) -> Callable[[Declared], str]:
-    return lambda t: large if (t.length or 0) > above else small
-
-
-def _if_unsigned(signed: str, unsigned: str) -> Callable[[Declared], str]:
-    return lambda t: unsigned if t.unsigned else signed
-
-
-def _float(t: Declared) -> str:
-    # FLOAT(25) and above is a DOUBLE in MySQL. FLOAT(7,4) is a FLOAT but arrives as a double.
-    return "double" if t.scale is not None or (t.length or 0) > 24 else "float"
-
-
-def _text(t: Declared) -> str:
-    charset = Encoding.CP1252 if t.charset == "latin1" else t.charset
-    if charset in MISREAD_TEXTS:
-        return f"{charset} text"
-    return "binary text" if t.charset == "binary" else "string"
-
-
-CHARS: Final = ("CHAR", "NCHAR", "CHARACTER", "NATIONAL CHAR", "NATIONAL CHARACTER")
-"""MySQL's names of the type CHAR."""
-VARCHARS: Final = (
-    *("VARCHAR", "NVARCHAR", "VARCHARACTER", "CHARACTER VARYING", "CHAR VARYING", "NATIONAL VARCHAR"),
-    *("NATIONAL CHARACTER VARYING", "NATIONAL CHAR VARYING", "NCHAR VARCHAR", "NCHAR VARYING"),
-)
-"""MySQL's names of the type VARCHAR."""
-TEXTS: Final = (
-    *CHARS,
-    *VARCHARS,
-    *("TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "LONG", "LONG VARCHAR"),
-)
-"""MySQL's names of the types of text."""
-GEOMETRIES: Final = (
-    *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
-    *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
-)
-"""MySQL's names of GEOMETRY and its subtypes."""
-
-_DECLARED: Final[Mapping[str, _Form]] = {
-    **dict.fromkeys(("BOOL", "BOOLEAN"), "flag"),
-    **dict.fromkeys(("TINYINT", "SMALLINT", "MEDIUMINT", "INT1", "INT2", "INT3", "MIDDLEINT"), "int32"),
-    **dict.fromkeys(("INT", "INTEGER", "INT4"), _if_unsigned("int32", "int64")),
-    **dict.fromkeys(("BIGINT", "INT8"), _if_unsigned("int64", DECIMAL)),
-    "SERIAL": DECIMAL,
-    **dict.fromkeys(DECIMALS, DECIMAL),
-    **dict.fromkeys(("FLOAT", "FLOAT4"), _float),
-    **dict.fromkeys(("DOUBLE", "DOUBLE PRECISION", "FLOAT8", "REAL"), "double"),
-    "BIT": _by_size("boolean", "io.debezium.data.Bits", above=1),
-    "DATE": "io.debezium.time.Date",
-    "DATETIME": _by_size("io.debezium.time.Timestamp", "io.debezium.time.MicroTimestamp", above=3),
-    "TIMESTAMP": "io.debezium.time.ZonedTimestamp",
-    "TIME": "io.debezium.time.MicroTime",
-    "YEAR": "io.debezium.time.Year",
-    **dict.fromkeys(TEXTS, _text),
-    **dict.fromkeys(("BINARY", "VARBINARY", "CHAR BYTE", "LONG VARBINARY"), "bytes"),
-    **dict.fromkeys(("TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"), "bytes"),
-    "ENUM": ENUM,
-    "SET": ENUM_SET,
-    "JSON": "io.debezium.data.Json",
-    **dict.fromkeys(GEOMETRIES, "io.debezium.data.geometry.Geometry"),
-    "VECTOR": "io.debezium.data.FloatVector",
-}
 _OWN: Final[Mapping[str, tuple[LakeType, Encoding]]] = {
     # Event schemas do not distinguish these from other types; only a definition does.
     "flag": (INT, Encoding.FLAG),
@@ -210,7 +127,7 @@ def stored(kind: Declared) -> tuple[LakeType, Encoding]:
     Raises:
         DecodeError: MySQL does not allow the type's precision or scale.
     """
-    form = _DECLARED.get(kind.name, "string")
+    form = STATED.get(kind.name, "string")
     name = form if isinstance(form, str) else form(kind)
     if name == DECIMAL:
         digits, scale = (kind.length or 10, kind.scale or 0) if kind.name in DECIMALS else (20, 0)

@@ -11,44 +11,20 @@ lake follows in place. Otherwise the table is read again.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 from replicator.model.types import LakeType, spark_sql_name
-from replicator.schema.types.mysql import CHARS, DECIMALS, TEXTS, VARCHARS
+from replicator.schema.types.table import NAMES, TYPES, MySqlType
 
-BYTES: Final = frozenset({"BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"})
 _NATIVE: Final = re.compile(
     r"([A-Z][A-Z0-9 ]*?)(?:\((\d+)(?:,\s*(\d+))?\))?((?: UNSIGNED| ZEROFILL| SIGNED)*)(?: CHARACTER SET (\w+))?"
 )
 _ATTRIBUTES: Final = re.compile(r" (?:SIGNED|ZEROFILL|BINARY)\b")
 _WITH_LABELS: Final = re.compile(r"(ENUM|SET)\(('.*')\)", re.DOTALL | re.IGNORECASE)
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
-_SYNONYMS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(DECIMALS, "DECIMAL"),
-    **dict.fromkeys(("INTEGER", "INT4"), "INT"),
-    **dict.fromkeys(("BOOL", "BOOLEAN", "INT1"), "TINYINT"),
-    "INT2": "SMALLINT",
-    **dict.fromkeys(("INT3", "MIDDLEINT"), "MEDIUMINT"),
-    "INT8": "BIGINT",
-    "FLOAT4": "FLOAT",
-    **dict.fromkeys(("FLOAT8", "DOUBLE PRECISION"), "DOUBLE"),
-    **dict.fromkeys(CHARS, "CHAR"),
-    **dict.fromkeys(VARCHARS, "VARCHAR"),
-    **dict.fromkeys(("LONG", "LONG VARCHAR"), "MEDIUMTEXT"),
-    "CHAR BYTE": "BINARY",
-    "GEOMCOLLECTION": "GEOMETRYCOLLECTION",
-    "LONG VARBINARY": "MEDIUMBLOB",
-}
-"""MySQL's other name of a type → its name; definitions have the name that the statement has."""
-_SIZES: Final = {"DECIMAL": 10, "CHAR": 1, "BINARY": 1, "BIT": 1}
-"""The sizes of types without a size."""
-_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT"})
-_FLOATS: Final = frozenset({"FLOAT", "DOUBLE", "REAL"})
-_INTEGER_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
-_MOST_BYTES: Final = {"TINY": 2**8 - 1, "MEDIUM": 2**24 - 1, "LONG": 2**32 - 1, "": 2**16 - 1}
 _MOST_CHARACTER_BYTES: Final = 4
 _FOUR_BYTES: Final = frozenset({"UTF8MB4", "UTF16", "UTF16LE", "UTF32", "GB18030"})
 """Character sets with all characters of Unicode."""
@@ -89,28 +65,29 @@ class NativeType:
         scale = None if match[3] is None else int(match[3])
         unsigned = zerofill or "UNSIGNED" in match[4]
         base = _ATTRIBUTES.sub("", match[1].strip())
-        base, charset = _SYNONYMS.get(base, base), match[5]
+        base, charset = NAMES.get(base, base), match[5]
         if base == "SERIAL":
             return cls("BIGINT", unsigned=True)
         if charset == "BINARY":
             base, charset = base.replace("CHAR", "BINARY").replace("TEXT", "BLOB"), None
-        digits = 0 if base == "YEAR" else int(match[2] or _SIZES.get(base, 0))
+        size = TYPES[base].size if base in TYPES else 0
+        digits = 0 if base == "YEAR" else int(match[2] or size)
         return cls(base, digits, scale, zerofill, unsigned, charset=charset)
 
     @property
     def family(self) -> str:
         """The family of the type: types of one family have the same kind of values."""
-        families = (("integer", _INTEGERS), ("float", _FLOATS), ("bytes", BYTES), ("text", TEXTS))
-        for name, bases in families:
-            if self.base in bases:
-                return name
-        return self.base
+        return (self._type.family if self._type else "") or self.base
+
+    @property
+    def _type(self) -> MySqlType | None:
+        return TYPES.get(self.base)
 
     @property
     def range(self) -> tuple[Decimal, Decimal]:
         """The least and the greatest number of an integer or decimal."""
-        if self.base in _INTEGERS:
-            bits = _INTEGER_BITS[self.base]
+        bits = self._type.bits if self._type else 0
+        if bits:
             least, most = (0, 2**bits - 1) if self.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
             return Decimal(least), Decimal(most)
         # Arithmetic would round to the digits of the context.
@@ -167,14 +144,12 @@ class NativeType:
     @property
     def most_characters(self) -> int | None:
         """The maximum length of a text whose type limits its characters; else None."""
-        return self.digits if self.base in TEXTS and self.digits else None
+        return self.digits if self.family == "text" and self.digits else None
 
     @property
     def most_bytes(self) -> int | None:
         """The maximum length of other texts, and of bytes; None if it is not known."""
-        if self.base.endswith(("TEXT", "BLOB")) and not self.digits:
-            return _MOST_BYTES[self.base[:-4]]
-        return self.digits or None
+        return self.digits or (self._type.most_bytes if self._type else None)
 
     @property
     def longest(self) -> int | None:
@@ -201,7 +176,10 @@ def _quoted(label: str) -> str:
     return "'" + label.replace("'", "''") + "'"
 
 
-_OF_ANY_LENGTH: Final = BYTES - {"BINARY"} | {"VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"}
+_OF_ANY_LENGTH: Final = {name for name, found in TYPES.items() if found.family in ("text", "bytes")} - {
+    "CHAR",
+    "BINARY",
+}
 """Types whose values are neither padded nor stripped to a length."""
 _CAST: Final = frozenset({"int", "long", "float", "double", "decimal", "string"})
 """Lake types that Spark casts to each other."""

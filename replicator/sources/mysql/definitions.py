@@ -19,6 +19,7 @@ from replicator.model.types import INT, Encoding
 from replicator.schema.history.comparison import SourceColumn, SourceDefinition
 from replicator.schema.types import mysql
 from replicator.schema.types.native import NativeType
+from replicator.schema.types.table import NAMES
 from replicator.sources.mysql.connection import connect
 
 _SHOWN: Final = (
@@ -125,9 +126,8 @@ def _native(row: Mapping[str, Any]) -> NativeType:
         return NativeType(kind, labels=tuple(labels))
     digits = _length(row) if kind not in ("BINARY", "VARBINARY") else int(row["octets"] or 0)
     unsigned = " unsigned" in whole or " zerofill" in whole
-    base = "GEOMETRYCOLLECTION" if kind == "GEOMCOLLECTION" else kind
     return NativeType(
-        base,
+        NAMES.get(kind, kind),
         digits or 0,
         _scale(row),
         unsigned=unsigned,

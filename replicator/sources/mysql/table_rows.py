@@ -8,7 +8,6 @@ decodes. The session must have the time zone UTC and an empty `sql_mode`, in whi
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -17,22 +16,8 @@ from replicator.errors import SourceError, UsageError
 from replicator.model.common import quoted
 from replicator.model.reread import Narrowed
 from replicator.model.table import Column, TableId
+from replicator.schema.types.table import GEOMETRIES, KeyKind, MySqlType, Wire, type_of
 from replicator.sources.mysql.definitions import column_of, read_columns
-
-
-class Wire(Enum):
-    """How a value is read."""
-
-    LONG = auto()
-    DOUBLE = auto()
-    TEXT = auto()
-    BYTES = auto()
-    DAYS = auto()
-    """LONG: days since 1970-01-01."""
-    MICROS = auto()
-    """LONG: microseconds since 1970-01-01 00:00, of a wall clock or in UTC."""
-    FLOATS = auto()
-    """TEXT: 32-bit floats, little-endian, in hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +50,7 @@ class KeyColumn:
 
     name: str
     expression: str
-    kind: "KeyKind"
+    kind: KeyKind
 
     def literal(self, value: str) -> str:
         """Return a value, as `expression` returns it, as SQL text.
@@ -87,41 +72,11 @@ class KeyColumn:
                 return f"x'{value}'"
 
 
-class KeyKind(Enum):
-    """How values of a key column are written in SQL."""
-
-    NUMBER = auto()
-    TIME = auto()
-    TEXT = auto()
-    BYTES = auto()
-
-
 _KEY_TEXTS: Final = {
     KeyKind.NUMBER: re.compile(r"-?\d+(\.\d+)?"),
     KeyKind.TIME: re.compile(r"-?[\d:. -]+"),
     KeyKind.TEXT: re.compile(r"([0-9A-F]{2})*"),
     KeyKind.BYTES: re.compile(r"([0-9A-F]{2})*"),
-}
-_INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
-_KEY_KINDS: Final[Mapping[str, KeyKind]] = {
-    **dict.fromkeys((*_INTEGERS, "decimal", "year"), KeyKind.NUMBER),
-    **dict.fromkeys(("date", "datetime", "timestamp", "time"), KeyKind.TIME),
-    **dict.fromkeys(("char", "varchar"), KeyKind.TEXT),
-    **dict.fromkeys(("binary", "varbinary"), KeyKind.BYTES),
-}
-"""Types whose literals compare as the index orders them. ENUM compares as text, and is ordered by number."""
-
-_GEOMETRIES: Final = frozenset(
-    {
-        *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
-        *("geomcollection", "geometrycollection"),
-    }
-)
-_CASTS: Final[Mapping[str, Wire]] = {
-    **dict.fromkeys((*_INTEGERS, "year"), Wire.LONG),
-    **dict.fromkeys(("decimal", "enum", "set", "json"), Wire.TEXT),
-    **dict.fromkeys(("float", "double"), Wire.DOUBLE),
-    "vector": Wire.FLOATS,
 }
 _CAST_TO: Final = {
     Wire.LONG: "CAST({} AS SIGNED)",
@@ -130,14 +85,8 @@ _CAST_TO: Final = {
     Wire.BYTES: "CAST({} AS BINARY)",
     Wire.FLOATS: "HEX({})",
 }
-_TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_UNKNOWN: Final = MySqlType(event="string")
 
-_SMALL: Final = frozenset(
-    {
-        *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "bit"),
-        *("year", "date", "datetime", "timestamp", "time"),
-    }
-)
 _SMALL_BYTES: Final = 70
 """A DECIMAL has up to 65 digits."""
 _LARGE_BYTES: Final = 1 << 32
@@ -296,7 +245,7 @@ def describe(connection: Connection, table: TableId, key: Sequence[str]) -> Sour
     columns = tuple(_column(row) for row in found)
     parts = unique_key(connection, table, key)
     by_name = {str(row["name"]): row for row in found}
-    keys = tuple(_key_column(by_name[name]) for name in parts if by_name[name]["kind"] in _KEY_KINDS)
+    keys = tuple(_key_column(by_name[name]) for name in parts if _type(by_name[name]).key is not None)
     size = connection.execute(
         text(
             "SELECT table_rows, avg_row_length FROM information_schema.tables "
@@ -308,7 +257,7 @@ def describe(connection: Connection, table: TableId, key: Sequence[str]) -> Sour
     most = max(sum(_most_bytes(row) for row in found), 1)
     # Of a table of few rows, the server divides the size of a page by their number.
     usual = max(min(length, most), 1)
-    integer = len(parts) == 1 and by_name[parts[0]]["kind"] in _INTEGERS
+    integer = len(parts) == 1 and _type(by_name[parts[0]]).bits > 0
     return SourceTable(
         table,
         columns,
@@ -324,7 +273,7 @@ def _most_bytes(row: Mapping[str, object]) -> int:
     """Return the size of the largest value of a column, as text or as MySQL sends it."""
     if row["octets"] is not None:
         return int(str(row["octets"]))
-    return _SMALL_BYTES if str(row["kind"]) in _SMALL else _LARGE_BYTES
+    return _SMALL_BYTES if _type(row).is_small else _LARGE_BYTES
 
 
 def unique_key(connection: Connection, table: TableId, key: Sequence[str]) -> tuple[str, ...]:
@@ -352,7 +301,9 @@ def unique_key(connection: Connection, table: TableId, key: Sequence[str]) -> tu
 
 
 def _key_column(row: Mapping[str, object]) -> KeyColumn:
-    name, kind = str(row["name"]), _KEY_KINDS[str(row["kind"])]
+    name, kind = str(row["name"]), _type(row).key
+    if kind is None:
+        raise ValueError(f"no key column of a type that has literals: {name}")
     column = quoted(name)
     match kind:
         case KeyKind.NUMBER | KeyKind.TIME:
@@ -362,6 +313,10 @@ def _key_column(row: Mapping[str, object]) -> KeyColumn:
         case KeyKind.BYTES:
             expression = f"HEX({column})"
     return KeyColumn(name, expression, kind)
+
+
+def _type(row: Mapping[str, object]) -> MySqlType:
+    return type_of(str(row["kind"])) or _UNKNOWN
 
 
 def _column(row: Mapping[str, object]) -> SourceColumn:
@@ -374,16 +329,19 @@ def _column(row: Mapping[str, object]) -> SourceColumn:
 
 def _expression(name: str, kind: str, column: Column, *, text_is_binary: bool) -> tuple[str, Wire]:
     """Return the expression that reads a column, and its type."""
-    if kind in ("date", "datetime", "timestamp", "time"):
+    found = type_of(kind) or _UNKNOWN
+    if found.key is KeyKind.TIME:
         return _time(name, kind, column)
-    if kind in _GEOMETRIES:
+    if kind.upper() in GEOMETRIES:
         # Four bytes of SRID and then WKB, which becomes EWKB.
         marked = f"CONCAT(SUBSTRING({name}, 5, 4), x'20', SUBSTRING({name}, 1, 4), SUBSTRING({name}, 10))"
         return f"CAST(IF(ST_SRID({name}) = 0, SUBSTRING({name}, 5), {marked}) AS BINARY)", Wire.BYTES
-    if kind in _TEXTS and not text_is_binary:
+    if found.family == "text" and not text_is_binary:
         # MySQL converts it: no driver knows all of its character sets.
         return f"CONVERT({name} USING utf8mb4)", Wire.TEXT
-    wire = _CASTS.get(kind, Wire.BYTES if column.type.name == "binary" else None)
+    wire = found.wire
+    if wire is None or found.family == "text":
+        wire = Wire.BYTES if column.type.name == "binary" else None
     if kind == "bigint" and column.type.name == "decimal":
         wire = Wire.TEXT
     if kind == "bit":

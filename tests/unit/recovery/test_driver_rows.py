@@ -20,7 +20,8 @@ from replicator.recovery.reader.driver_rows import (
     may_be_plain,
     rows_per_range,
 )
-from replicator.sources.mysql.table_rows import KeyColumn, KeyKind, SourceColumn, SourceTable, Wire
+from replicator.schema.types.table import KeyKind, Wire
+from replicator.sources.mysql.table_rows import KeyColumn, SourceColumn, SourceTable
 from tests.support.config_files import GOOD, load_text
 
 KEY = KeyColumn("id", "CAST(`id` AS CHAR)", KeyKind.NUMBER)

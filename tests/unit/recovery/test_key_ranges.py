@@ -8,7 +8,8 @@ import pytest
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import TableId
 from replicator.recovery.reader.key_ranges import KeyRanges
-from replicator.sources.mysql.table_rows import KeyColumn, KeyKind, SourceTable
+from replicator.schema.types.table import KeyKind
+from replicator.sources.mysql.table_rows import KeyColumn, SourceTable
 
 KEY = KeyColumn("id", "CAST(`id` AS CHAR)", KeyKind.NUMBER)
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from replicator.verify.canonical import Form, row_hash, row_text
+from replicator.schema.types.table import Form
+from replicator.verify.canonical import row_hash, row_text
 from tests.support.verified_tables import KEYLESS, NAMES, ORDERS, described
 
 

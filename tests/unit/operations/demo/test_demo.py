@@ -23,8 +23,9 @@ from replicator.operations.demo.compare import (
     compare_lake,
 )
 from replicator.operations.demo.show import print_result, snippets
+from replicator.schema.types.table import Form
 from replicator.sources.archive import ArchiveReader
-from replicator.verify.canonical import Form, LakeColumn
+from replicator.verify.canonical import LakeColumn
 from replicator.verify.lake_rows import Checksum
 
 ORDERS = pa.table(

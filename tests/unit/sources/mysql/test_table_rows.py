@@ -7,15 +7,8 @@ import pytest
 from replicator.errors import SourceError, UsageError
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import TableId
-from replicator.sources.mysql.table_rows import (
-    KeyColumn,
-    KeyKind,
-    SourceTable,
-    Wire,
-    _column,
-    _most_bytes,
-    key_range,
-)
+from replicator.schema.types.table import KeyKind, Wire
+from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, _column, _most_bytes, key_range
 
 ID = KeyColumn("id", "CAST(`id` AS CHAR)", KeyKind.NUMBER)
 NAME = KeyColumn("na`me", "HEX(CONVERT(`na``me` USING utf8mb4))", KeyKind.TEXT)
