@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -314,19 +314,25 @@ class Scheduler:
     def _task(self, table: TableId, topic: str, ranges: tuple[OffsetRange, ...]) -> TableTask:
         return TableTask(table, topic, self.context.log.topic_id(topic), ranges, self.totals.batches + 1)
 
-    def _runnable(self, ends: Offsets) -> Iterator[tuple[str, TableId]]:
-        """Yield the tables that can be processed now, with their topics."""
-        for topic in sorted(self.tables.mirrored(ends)):
-            table = self.tables.table_of(topic)
-            if self._is_held(table) or not self.tables.is_readable(table):
-                continue
-            if ends[topic] and self.tables.new_partitions(topic, table, ends[topic]) is not None:
-                # The topic may have been recreated.
-                self.check_log()
-                if table not in self.tables.paused:
-                    self.tables.refuse_new_partitions(topic, table, ends[topic])
-            if table not in self.tables.paused:
-                yield topic, table
+    def _runnable(self, ends: Offsets) -> list[tuple[str, TableId]]:
+        """Return the tables that can be processed now, with their topics; those whose topics got partitions pause."""
+        found, tables = self._ready(ends), self.tables
+        wider = [
+            (topic, t) for topic, t in found if ends[topic] and tables.new_partitions(topic, t, ends[topic])
+        ]
+        if not wider:
+            return found
+        # The topics may have been recreated.
+        self.check_log()
+        for topic, table in wider:
+            if table not in tables.paused:
+                tables.refuse_new_partitions(topic, table, ends[topic])
+        return self._ready(ends)
+
+    def _ready(self, ends: Offsets) -> list[tuple[str, TableId]]:
+        """Return the tables that are neither held nor unreadable, with their topics."""
+        named = ((topic, self.tables.table_of(topic)) for topic in sorted(self.tables.mirrored(ends)))
+        return [(topic, t) for topic, t in named if not self._is_held(t) and self.tables.is_readable(t)]
 
     def _is_held(self, table: TableId) -> bool:
         """Whether a table is paused, or waits for its retry or its re-read."""
