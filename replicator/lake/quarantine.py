@@ -18,7 +18,8 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.deletes import stage_few_deletes
-from replicator.lake.strategies.write import MirrorChange, Split
+from replicator.lake.strategies.changes import MirrorChange
+from replicator.lake.strategies.registry import SPLIT
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.common import now_ms
 from replicator.model.events import BadRecord
@@ -136,7 +137,7 @@ class Quarantine:
             keys = changed.select(_KEY).rename_columns([f"k{i}" for i in range(len(_KEY))])
             new, old = (local_frame(self._lake.spark, found) for found in (changed, keys))
             change = MirrorChange(_KEY, old, new, clear=False, stage_deletes=stage_few_deletes)
-            staged = Split().stage(self._lake, target, change)
+            staged = SPLIT.stage(self._lake, target, change)
             self._publish(target, staged, 0)
             return int(rows.num_rows)
 

@@ -15,8 +15,8 @@ from replicator.errors import CommitConflict, UnknownValues
 from replicator.lake import sql
 from replicator.lake.catalog.schema_update import add_columns, alter
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.strategies.changes import BRANCH
 from replicator.lake.strategies.equality import apply_equality_deletes
-from replicator.lake.strategies.write import BRANCH
 from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.evolution.changes import (

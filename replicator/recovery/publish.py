@@ -25,7 +25,9 @@ from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.lake.ledger import LakeRole
 from replicator.lake.others import refuse_loss, rolled_back
-from replicator.lake.strategies.write import MirrorChange, Split, stage_by_identity
+from replicator.lake.strategies.changes import MirrorChange
+from replicator.lake.strategies.keyless import stage_by_identity
+from replicator.lake.strategies.registry import SPLIT
 from replicator.lake.table_writer import WriteTarget
 from replicator.model.changelog import NET, RESTATED_KEY, change_column, followed_by_mirror, next_restatement
 from replicator.model.commit_marker import CommitMarker
@@ -266,7 +268,7 @@ class Publication:
         gone = found.where(F.col("before").isNotNull())
         keys = gone.select(*(F.col("before").getField(n).alias(f"k{i}") for i, n in enumerate(key)))
         rows = compared.rows(found.where(F.col("after").isNotNull()))
-        return Split().stage(
+        return SPLIT.stage(
             self.context.lake, mirror, MirrorChange(key, keys, rows, False, SPARK.stage_deletes)
         )
 

@@ -11,7 +11,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.driver_files import writable_rows, write_data, write_equality_deletes
 from replicator.lake.rows.counts import row_count
-from replicator.lake.strategies.equality import equality_keys, equality_obstacle
+from replicator.lake.strategies.equality import Equality, equality_keys
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.model.commit_marker import CommitMarker
@@ -224,8 +224,8 @@ def test_tables_that_equality_deletes_do_not_fit_are_refused(
     fields = f'[{{"name": "p", "transform": "{partition}", "source-id": 5, "field-id": 1000}}]'
     spec = None if partition is None else f'{{"spec-id": 0, "fields": {fields}}}'
     table = tables.create("shop", "odd", SCHEMA, spec, {})
-    assert reason in (equality_obstacle(table, key) or "")
-    assert equality_obstacle(tables.create("shop", "plain", SCHEMA, None, {}), KEY) is None
+    assert reason in (Equality().obstacle(table, key) or "")
+    assert Equality().obstacle(tables.create("shop", "plain", SCHEMA, None, {}), KEY) is None
 
 
 def test_keys_of_another_kind_than_the_column_are_refused(tables: Lake) -> None:

@@ -18,7 +18,7 @@ from replicator.batch.events.net_changes import driver_last_changes, last_change
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.jvm.spark import local_frame
 from replicator.lake.files.deletes import stage_deletes, stage_few_deletes
-from replicator.lake.strategies.write import DeleteStager
+from replicator.lake.strategies.changes import DeleteStager
 from replicator.model.table import TableSchema
 
 _NAMES: Final = ("file", "gtid", "tx_order")

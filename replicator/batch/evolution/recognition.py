@@ -8,7 +8,7 @@ from replicator.batch.values import BatchSchema
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.others import refuse_changed_columns, refuse_foreign, refuse_rollback
-from replicator.lake.strategies.write import STRATEGY_PROPERTIES
+from replicator.lake.strategies.registry import MERGE
 from replicator.model.table import TableId
 from replicator.model.types import LakeType
 from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
@@ -56,7 +56,7 @@ class TableRecognizer:
         properties = {} if recorded else {COLUMNS_KEY: own.to_json()}
         if is_mirror and own.users(schema_json):
             # The rows of such a table are changed with MERGE, whatever its strategy.
-            properties |= STRATEGY_PROPERTIES["merge"]
+            properties |= MERGE.properties
         return Recognized(properties, own.types(schema_json))
 
     def _names_of_engine(self, role: LakeRole) -> set[str] | None:

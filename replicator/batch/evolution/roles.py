@@ -12,7 +12,7 @@ from replicator.lake.catalog.metadata import DEFAULT_FORMAT, changelog_schema, p
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.ledger import LakeRole
 from replicator.lake.schema_evolution import evolve
-from replicator.lake.strategies.write import STRATEGY_PROPERTIES
+from replicator.lake.strategies.registry import STRATEGIES
 from replicator.model.changelog import change_column
 from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
@@ -92,7 +92,7 @@ class MirrorSide:
 
     def properties(self) -> dict[str, str]:
         options = self._options
-        return {**STRATEGY_PROPERTIES[options.strategy], **options.properties}
+        return {**STRATEGIES[options.strategy].properties, **options.properties}
 
     def format_version(self) -> int:
         return self._options.format_version

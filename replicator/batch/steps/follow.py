@@ -10,7 +10,7 @@ from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import task_marker
 from replicator.errors import UnloggedChange
 from replicator.lake.ledger import LakeRole
-from replicator.lake.strategies.write import stage_pending
+from replicator.lake.strategies.changes import stage_pending
 from replicator.model.batch_stats import BatchStats
 
 

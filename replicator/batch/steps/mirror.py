@@ -19,22 +19,13 @@ from replicator.batch.events.net_changes import (
 )
 from replicator.batch.steps.reset import ResetPlan, TableReset, plan_reset
 from replicator.batch.values import TableBatch
-from replicator.config import Strategy
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.ledger import LakeRole
-from replicator.lake.strategies.equality import equality_obstacle
-from replicator.lake.strategies.write import (
-    LocatedChange,
-    Merge,
-    MirrorChange,
-    Split,
-    WriteStrategy,
-    stage_by_identity,
-    stage_equality,
-    stage_located,
-)
+from replicator.lake.strategies.changes import LocatedChange, MirrorChange, WriteStrategy, report_obstacle
+from replicator.lake.strategies.keyless import stage_by_identity
+from replicator.lake.strategies.registry import MERGE, SPLIT, STRATEGIES
 from replicator.lake.table_writer import WriteTarget
 from replicator.schema.evolution.changes import KEPT_KEY
 from replicator.telemetry import get_logger
@@ -92,7 +83,7 @@ def _can_locate(batch: TableBatch, table: LakeTable, plan: ResetPlan) -> bool:
         batch.task.executor.locates_rows
         and batch.is_in_log_order
         and not plan.effective
-        and _strategy(batch, table) in ("split", "equality")
+        and _strategy(batch, table).takes_keys
         and bool(schema.key)
         and not table.pending_fills()
         and not has_floating_key(schema)
@@ -113,21 +104,20 @@ def _stage_located(
         ),
         (net.rows, net.row_keys),
     )
-    return _stage_of_driver(batch, table, change)
+    return _stage_keys(batch, table, change)
 
 
-def _strategy(batch: TableBatch, table: LakeTable) -> Strategy:
+def _strategy(batch: TableBatch, table: LakeTable) -> WriteStrategy:
     """Return the strategy for a batch: another one than the configured one if that would not be exact."""
-    wanted = batch.options.strategy
-    if batch.user_columns and wanted in ("split", "equality"):
-        # Only MERGE changes some columns of a row and keeps the others.
+    wanted = STRATEGIES[batch.options.strategy]
+    if batch.user_columns and not wanted.keeps_other_columns:
         _report_merge(table.sql_name, batch.user_columns)
-        return "merge"
-    obstacle = equality_obstacle(table, batch.schema.mirror.key) if wanted == "equality" else None
+        return MERGE
+    obstacle = wanted.obstacle(table, batch.schema.mirror.key)
     if obstacle is None:
         return wanted
-    _report_obstacle(table.sql_name, obstacle)
-    return "split"
+    report_obstacle(table.sql_name, obstacle)
+    return SPLIT
 
 
 @lru_cache(10_000)
@@ -136,22 +126,11 @@ def _report_merge(table: str, user_columns: tuple[str, ...]) -> None:
     _LOG.info("written as merge", table=table, user_columns=list(user_columns))
 
 
-@lru_cache(10_000)
-def _report_obstacle(table: str, obstacle: str) -> None:
-    """Log once why a table is written with position deletes."""
-    _LOG.info("written as split, not as equality", table=table, reason=obstacle)
-
-
-def _stage_of_driver(batch: TableBatch, table: LakeTable, change: LocatedChange) -> Staged:
+def _stage_keys(batch: TableBatch, table: LakeTable, change: LocatedChange) -> Staged:
     """Stage a change whose keys the driver holds."""
     context = batch.context
-    if _strategy(batch, table) == "equality":
-        staged = stage_equality(context.lake, table, change)
-        if staged is not None:
-            return staged
-        _report_obstacle(table.sql_name, "its keys have another type than those of the source")
     small = context.small_files.of(table) if batch.options.maintenance.enabled else None
-    return stage_located(context.lake, table, change, context.row_locations, small)
+    return _strategy(batch, table).stage_keys(context.lake, table, change, context.row_locations, small)
 
 
 def _stage_by_identity(
@@ -169,13 +148,13 @@ def _stage_by_key(
     batch: TableBatch, target: WriteTarget, reset: TableReset, events: MaterializedEvents
 ) -> Staged:
     context, schema, table, executor = batch.context, batch.schema.mirror, target.table, batch.task.executor
-    strategy: WriteStrategy = Split() if _strategy(batch, table) in ("split", "equality") else Merge()
+    strategy = _strategy(batch, table)
     if events.keys is not None and not reset:
         last = last_changes_of_keys(events.keys)
         superseded = local_frame(context.spark, last.superseded) if last.superseded.num_rows else None
         rows = rows_except(events.frame, superseded, schema)
         if _driver_plans_deletes(batch, table):
-            return _stage_of_driver(batch, table, LocatedChange(schema.key, last.keys, lambda: rows))
+            return _stage_keys(batch, table, LocatedChange(schema.key, last.keys, lambda: rows))
         # In an empty table nothing is looked up.
         keys = local_frame(context.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
         return strategy.stage(
@@ -186,7 +165,7 @@ def _stage_by_key(
         rows = surviving_rows(events.frame, found.frame, schema)
         if not reset and _driver_plans_deletes(batch, table):
             keys = found.frame.select(*key_names(schema)).toArrow()
-            return _stage_of_driver(batch, table, LocatedChange(schema.key, keys, lambda: rows))
+            return _stage_keys(batch, table, LocatedChange(schema.key, keys, lambda: rows))
         net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.stage_deletes)
         return strategy.stage(context.lake, table, net)
     finally:
@@ -196,12 +175,9 @@ def _stage_by_key(
 def _driver_plans_deletes(batch: TableBatch, table: LakeTable) -> bool:
     """Return whether the driver needs only the keys to delete rows: it searches no row of the table."""
     schema, strategy = batch.schema.mirror, _strategy(batch, table)
-    if strategy == "equality":
-        return not table.is_empty
     return (
-        strategy == "split"
+        strategy.takes_keys
         and not table.is_empty
-        and not table.pending_fills()
         and not has_floating_key(schema)
-        and batch.context.row_locations.of(table, schema.key).is_complete
+        and not strategy.searches(table, schema.key, batch.context.row_locations)
     )

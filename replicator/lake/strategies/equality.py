@@ -10,25 +10,61 @@ from typing import Any
 
 import pyarrow as pa
 
+from replicator import failpoints
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.commit import Staged
 from replicator.lake.files.arrow_schemas import arrow_schema
+from replicator.lake.files.driver_files import write_equality_deletes
+from replicator.lake.files.small_files import SmallFiles
+from replicator.lake.rows.locations import RowLocationCache
+from replicator.lake.strategies.changes import LocatedChange, report_obstacle
+from replicator.lake.strategies.split import Split, driver_rows, stage_rows
 from replicator.schema.evolution.changes import PENDING_CLEAR_KEY
 
 
-def equality_obstacle(table: LakeTable, key: tuple[str, ...]) -> str | None:
-    """Return why equality deletes of `key` would not be exact in `table`; None if they are."""
-    fields = {field["name"]: field for field in json.loads(table.schema_json())["fields"]}
-    if not key:
-        return "it has no key"
-    if table.is_partitioned:
-        return "it is partitioned, and a row may move to another partition"
-    if any(fields[name]["type"] in ("float", "double") for name in key):
-        return "a key column is a floating-point number"
-    if not all(fields[name]["required"] for name in key):
-        return "a key column may be null"
-    if table.pending_fills() or table.property(PENDING_CLEAR_KEY) is not None:
-        return "the rows of an earlier schema are being changed"
-    return None
+class Equality(Split):
+    """Writes the changed keys as equality deletes: no row of the table is read."""
+
+    def obstacle(self, table: LakeTable, key: tuple[str, ...]) -> str | None:
+        """Return why equality deletes of `key` would not be exact in `table`; None if they are."""
+        fields = {field["name"]: field for field in json.loads(table.schema_json())["fields"]}
+        if not key:
+            return "it has no key"
+        if table.is_partitioned:
+            return "it is partitioned, and a row may move to another partition"
+        if any(fields[name]["type"] in ("float", "double") for name in key):
+            return "a key column is a floating-point number"
+        if not all(fields[name]["required"] for name in key):
+            return "a key column may be null"
+        if table.pending_fills() or table.property(PENDING_CLEAR_KEY) is not None:
+            return "the rows of an earlier schema are being changed"
+        return None
+
+    def searches(self, table: LakeTable, key: tuple[str, ...], cache: RowLocationCache) -> bool:  # noqa: ARG002
+        """Return False: only the keys are needed."""
+        return False
+
+    def stage_keys(
+        self,
+        lake: Lake,
+        table: LakeTable,
+        change: LocatedChange,
+        cache: RowLocationCache,
+        small: SmallFiles | None,
+    ) -> Staged:
+        """Stage the keys as deletes; as `Split` if they do not have the table's types."""
+        keys = equality_keys(table, change.key, change.keys)
+        if keys is None:
+            report_obstacle(table.sql_name, "its keys have another type than those of the source")
+            return super().stage_keys(lake, table, change, cache, small)
+        rows = stage_rows(lake, table, change, driver_rows(table, change))
+        failpoints.reach("after-data-files")
+        deletes = []
+        # Every key is deleted, also of inserts: after a redelivery or a replay the table may have the row.
+        if not table.is_empty and keys.num_rows:
+            deletes.append(write_equality_deletes(lake, table, keys))
+            failpoints.reach("after-delete-files")
+        return Staged(rows.files, equality_deletes=deletes)
 
 
 def equality_keys(table: LakeTable, key: tuple[str, ...], keys: pa.Table) -> pa.Table | None:

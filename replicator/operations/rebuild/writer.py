@@ -16,7 +16,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance, complete, provenance_of
-from replicator.lake.strategies.write import STRATEGY_PROPERTIES
+from replicator.lake.strategies.registry import STRATEGIES
 from replicator.model.changelog import RESTATED_KEY
 from replicator.model.common import now_ms
 from replicator.model.moments import AsOf, Bound
@@ -132,7 +132,7 @@ class RebuildWriter:
             FORMAT_KEY: str(options.format_version),
             SOURCE_KEY: tables.source,
             SCHEMA_KEY: state.to_json(),
-            **STRATEGY_PROPERTIES[options.strategy],
+            **STRATEGIES[options.strategy].properties,
             **options.properties,
         }
         if (rules := tables.changelog.property(RULES_KEY)) is not None:

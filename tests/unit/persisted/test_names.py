@@ -16,7 +16,7 @@ from replicator import failpoints
 from replicator.config import LakeConfig
 from replicator.lake.catalog.metadata import changelog_schema
 from replicator.lake.quarantine import _SCHEMA, QUARANTINE
-from replicator.lake.strategies import write as strategy
+from replicator.lake.strategies import changes as strategy
 from replicator.model.changelog import RowKind, change_column
 from replicator.model.quarantine import Resolution
 from replicator.model.table import Column, TableId, TableSchema, lake_names

@@ -1,0 +1,144 @@
+"""What a strategy stages: the net changes of a batch, and the changes of rows that a schema change requires."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from replicator.lake import sql
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.commit import Staged
+from replicator.lake.files.deletes import StagedDeletes
+from replicator.lake.files.small_files import SmallFiles
+from replicator.lake.rows.locations import RowLocationCache
+from replicator.model.types import LakeType, spark_sql_name
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.lake")
+BRANCH: Final = "replicator_staging"
+
+
+class DeleteStager(Protocol):
+    """Stages the deletes of `positions` (file_path, pos) in a snapshot of a table."""
+
+    def __call__(
+        self, lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame
+    ) -> StagedDeletes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorChange:
+    """The net changes of a batch, to be staged.
+
+    Attributes:
+        key: the key columns of the table.
+        keys: each changed key once (columns k0, k1, ...).
+        rows: the new rows.
+        clear: all earlier rows are removed in the same commit.
+        stage_deletes: how the deletes of rows are staged.
+    """
+
+    key: Sequence[str]
+    keys: DataFrame
+    rows: DataFrame
+    clear: bool
+    stage_deletes: DeleteStager
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedChange:
+    """Net changes whose keys the driver holds.
+
+    Attributes:
+        key: the key columns of the table.
+        keys: each changed key once (columns k0, k1, ...).
+        frame: returns the new rows.
+        rows: the new rows and their keys, in the same order, if the driver holds them; else None.
+    """
+
+    key: tuple[str, ...]
+    keys: pa.Table
+    frame: Callable[[], DataFrame]
+    rows: tuple[pa.Table, pa.Table] | None = None
+
+
+class WriteStrategy(ABC):
+    """Stages changes of a mirror; `TableWriter.commit` makes the result visible in one commit.
+
+    Attributes:
+        properties: properties of the tables that it writes.
+        keeps_other_columns: whether a changed row keeps the values of columns that others added to the table.
+        takes_keys: whether the driver may plan a change whose keys it holds, see `stage_keys`.
+    """
+
+    properties: Mapping[str, str] = MappingProxyType({})
+    keeps_other_columns: bool = False
+    takes_keys: bool = False
+
+    @abstractmethod
+    def stage(self, lake: Lake, table: LakeTable, change: MirrorChange) -> Staged:
+        """Stage a change with Spark; if the table is empty or is cleared, search no rows."""
+
+    def obstacle(self, table: LakeTable, key: tuple[str, ...]) -> str | None:  # noqa: ARG002 none by default
+        """Return why this strategy would not be exact for a table; None if it is."""
+        return None
+
+    def searches(self, table: LakeTable, key: tuple[str, ...], cache: RowLocationCache) -> bool:  # noqa: ARG002
+        """Return whether `stage_keys` may have to search rows of the table."""
+        return True
+
+    def stage_keys(
+        self,
+        lake: Lake,
+        table: LakeTable,
+        change: LocatedChange,
+        cache: RowLocationCache,
+        small: SmallFiles | None,
+    ) -> Staged:
+        """Stage a change whose keys the driver holds; called only if `takes_keys`.
+
+        The commit absorbs the newest of the table's `small` files. The table must not have columns that are still to be
+        filled.
+        """
+        raise NotImplementedError
+
+
+def stage_pending(lake: Lake, table: LakeTable) -> Staged | None:
+    """Stage the row changes that a schema change requires; None if there are none."""
+    if table.pending_clear() is not None:
+        return Staged(clear=not table.is_empty, fills_done=True)
+    if not table.pending_fills():
+        return None
+    branch, _ = filled(lake, table)
+    return Staged(branch=branch, fills_done=True)
+
+
+def filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
+    """Fill added columns on a branch. Return the branch, if any, and the snapshot on which the change is based."""
+    fills = table.pending_fills()
+    if not fills or table.is_empty:
+        return None, table.snapshot_id
+    columns: Mapping[str, LakeType] = table.columns()
+    lake.create_branch(table, BRANCH)
+    text = sql.fill(
+        f"{table.sql_name}.`branch_{BRANCH}`", [(name, spark_sql_name(columns[name])) for name in fills]
+    )
+    lake.spark.sql(text, args={f"v{i}": value for i, value in enumerate(fills.values())})
+    refresh(table)
+    return BRANCH, int(table.java.refs().get(BRANCH).snapshotId())
+
+
+def refresh(table: LakeTable) -> None:
+    with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
+        table.java.refresh()
+
+
+@lru_cache(10_000)
+def report_obstacle(table: str, obstacle: str) -> None:
+    """Log once why a table is written with position deletes."""
+    _LOG.info("written as split, not as equality", table=table, reason=obstacle)

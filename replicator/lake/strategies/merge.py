@@ -1,0 +1,60 @@
+"""Run one MERGE on a branch."""
+
+import uuid
+
+from pyspark.sql import functions as F
+
+from replicator import failpoints
+from replicator.lake import sql
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.commit import Staged
+from replicator.lake.files.data_files import (
+    cast_to_table,
+)
+from replicator.lake.strategies.changes import (
+    BRANCH,
+    MirrorChange,
+    WriteStrategy,
+    filled,
+    refresh,
+)
+from replicator.lake.strategies.split import Split
+from replicator.model.common import quoted
+
+
+class Merge(WriteStrategy):
+    """Runs one MERGE on a branch, which changes some columns of a row and keeps the others.
+
+    `mode` is that of Iceberg: merge-on-read or copy-on-write.
+    """
+
+    keeps_other_columns = True
+
+    def __init__(self, mode: str) -> None:
+        self.properties = dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), mode)
+
+    def stage(self, lake: Lake, table: LakeTable, change: MirrorChange) -> Staged:
+        """Stage `change`; as `Split` if the table is empty or is cleared."""
+        if change.clear or table.is_empty:
+            return Split().stage(lake, table, change)
+        branch, _ = filled(lake, table)
+        if branch is None:
+            lake.create_branch(table, BRANCH)
+        columns, users = table.engine_columns(), table.user_columns()
+        view = f"net_{uuid.uuid4().hex}"
+        net_rows = cast_to_table(change.rows, columns)
+        names = [f"k{i}" for i in range(len(change.key))]
+        images = net_rows.select(
+            *[F.col(quoted(column)).alias(name) for column, name in zip(change.key, names, strict=True)],
+            F.struct(*[F.col(quoted(name)) for name in columns]).alias("row"),
+        )
+        change.keys.select(*names).join(images, names, "left").createOrReplaceTempView(view)
+        try:
+            target = f"{table.sql_name}.`branch_{BRANCH}`"
+            statement = sql.merge(target, view, list(columns), change.key, users)
+            lake.spark.sql(statement)
+        finally:
+            lake.spark.catalog.dropTempView(view)
+        failpoints.reach("after-data-files")
+        refresh(table)
+        return Staged(branch=BRANCH, fills_done=True)
