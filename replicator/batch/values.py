@@ -17,7 +17,7 @@ from replicator.config import TableOptions
 from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.ledger import LakeRole, next_marker
+from replicator.lake.ledger import next_marker
 from replicator.lake.strategies.changelog_reader import recorded_changes
 from replicator.lake.table_writer import WriteTarget
 from replicator.model.batch_stats import BatchStats
@@ -31,6 +31,7 @@ from replicator.model.changelog import (
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.position import PackedPosition
 from replicator.model.reread import Narrowed
+from replicator.model.roles import LakeRole
 from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
 from replicator.schema.history.versions import SchemaHistory, SchemaVersion

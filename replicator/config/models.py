@@ -41,6 +41,7 @@ from replicator.errors import ConfigError
 from replicator.model.column_rules import RuleSet
 from replicator.model.common import has_wildcard, matches
 from replicator.model.partitioning import PartitionField
+from replicator.model.roles import LakeRole
 from replicator.schema.evolution.changes import ChangeKind, Policy, UnloggedPolicy
 
 Strategy = Literal["split", "merge", "copy-on-write", "equality"]
@@ -171,10 +172,19 @@ class LakeConfig(Section):
         """Whether the catalog treats names that differ only in letter case as equal."""
         return self.kind.folds_case or (self.database is not None and self.database.folds_case)
 
+    def namespace_of(self, role: LakeRole) -> str:
+        """Return the namespace of the lake tables of a role."""
+        return f"{self.namespace}{role.suffix}"
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """All namespaces of the mirror, that of operational tables last."""
+        return (*map(self.namespace_of, LakeRole), self.ops_namespace)
+
     @property
     def changes_namespace(self) -> str:
         """The namespace of the changelogs."""
-        return f"{self.namespace}_changes"
+        return self.namespace_of(LakeRole.CHANGELOG)
 
     @property
     def ops_namespace(self) -> str:

@@ -7,7 +7,6 @@ A commit writes its marker to the table's properties, so expiring snapshots keep
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from replicator.config import Config
@@ -19,6 +18,7 @@ from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
 from replicator.model.common import now_ms
 from replicator.model.recorded import fitted_json, reading, record_in
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.schema.evolution.changes import SchemaState
 from replicator.schema.history.order import binlog_key
@@ -27,13 +27,6 @@ from replicator.sources.change_log import Offsets
 
 _LOADERS: Final = 8
 _PROPERTY_TEXT: Final = 400
-
-
-class LakeRole(StrEnum):
-    """The two lake tables of a source table."""
-
-    MIRROR = "mirror"
-    CHANGELOG = "changelog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +303,8 @@ class Ledger:
         return True
 
     def namespace(self, role: LakeRole) -> str:
-        """Return the namespace of mirrors or of changelogs."""
-        lake = self._config.lake
-        return lake.namespace if role is LakeRole.MIRROR else lake.changes_namespace
+        """Return the namespace of the lake tables of a role."""
+        return self._config.lake.namespace_of(role)
 
     def committed(
         self, table: TableId, role: LakeRole, marker: CommitMarker, *, fills_done: bool = False

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.small_files import SmallFileLog
-from replicator.lake.ledger import LakeRole, Ledger
+from replicator.lake.ledger import Ledger
 from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.model.changelog import RECREATED_TOPIC, RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 
 

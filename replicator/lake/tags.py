@@ -8,6 +8,7 @@ from replicator import failpoints
 from replicator.config import LakeConfig
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.properties import tags_in
+from replicator.model.roles import LakeRole
 from replicator.model.tags import TagRecord
 
 
@@ -77,7 +78,7 @@ class TagStore:
 
     def tables(self) -> list[tuple[str, str]]:
         """Return namespace and name of all mirrors and changelogs."""
-        namespaces = (self.config.namespace, self.config.changes_namespace)
+        namespaces = map(self.config.namespace_of, LakeRole)
         return [(namespace, name) for namespace in namespaces for name in self.lake.tables(namespace)]
 
     def remove(self, name: str, tables: Iterable[tuple[str, str]], deadline: float) -> list[tuple[str, str]]:

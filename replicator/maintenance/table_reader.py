@@ -25,6 +25,7 @@ from replicator.maintenance.plan import (
 )
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms
+from replicator.model.roles import LakeRole
 from replicator.model.table import SOURCE_KEY
 
 QUARANTINE: Final = "quarantine"
@@ -79,12 +80,8 @@ class TableCondition:
 
 
 def read_namespaces(config: Config, catalog: Catalog, unreadable: dict[str, str] | None = None) -> Namespaces:
-    """Load all tables of the mirror's three namespaces. See `tables_in` for `unreadable`."""
-    lake = config.lake
-    return {
-        name: tables_in(catalog, name, unreadable)
-        for name in (lake.namespace, lake.changes_namespace, lake.ops_namespace)
-    }
+    """Load all tables of the mirror's namespaces. See `tables_in` for `unreadable`."""
+    return {name: tables_in(catalog, name, unreadable) for name in config.lake.namespaces}
 
 
 def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTable]:
@@ -94,7 +91,7 @@ def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTabl
         LakeUnavailable: a newer version of the engine wrote a marker.
     """
     lake = config.lake
-    for namespace in (lake.namespace, lake.changes_namespace):
+    for namespace in map(lake.namespace_of, LakeRole):
         for name, table in namespaces.get(namespace, {}).items():
             marker = newest_marker(table)
             if marker is not None:

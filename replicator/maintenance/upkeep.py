@@ -9,12 +9,13 @@ from typing import Final
 from replicator.config import Config
 from replicator.jvm.spark import first_line
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.ledger import LakeRole, Ledger
+from replicator.lake.ledger import Ledger
 from replicator.maintenance.plan import BEHIND, MergedFiles, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.steps import Maintenance, table_facts
 from replicator.model.common import now_ms
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.telemetry import get_logger
 

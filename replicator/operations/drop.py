@@ -40,6 +40,7 @@ from replicator.lake.reading.reader import namespace_properties, newest_marker, 
 from replicator.lake.rows.counts import total
 from replicator.model.compared import COMPARED_KEY, MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
+from replicator.model.roles import COMMIT_ORDER
 from replicator.model.table import SOURCE_KEY
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY
 from replicator.runner.lock import only_one
@@ -264,7 +265,7 @@ def _registered(config: Config, catalog: Catalog, source: str) -> Iterator[Table
     Raises:
         UsageError: they belong to another mirror.
     """
-    for namespace in (config.lake.changes_namespace, config.lake.namespace):
+    for namespace in map(config.lake.namespace_of, COMMIT_ORDER):
         for name in _lake_names(source):
             try:
                 table = catalog.load_table((namespace, name))

@@ -23,7 +23,6 @@ from replicator.jvm.position_columns import position_key
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import cast_to_table, stage_data
-from replicator.lake.ledger import LakeRole
 from replicator.lake.others import refuse_loss, rolled_back
 from replicator.lake.strategies.changes import MirrorChange
 from replicator.lake.strategies.keyless import stage_by_identity
@@ -35,6 +34,7 @@ from replicator.model.common import now_ms, quoted
 from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.quarantine import ReadRows
 from replicator.model.reread import DONE_KEY, STATE_KEY, Request, StagingState
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.recovery.comparison import Comparison, compare
 from replicator.recovery.reader.staging import Staging

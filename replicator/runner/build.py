@@ -128,7 +128,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         # SQLite creates the file, but not the folder.
         catalog.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lake = Lake(spark)
-    for namespace in (config.lake.namespace, config.lake.changes_namespace, config.lake.ops_namespace):
+    for namespace in config.lake.namespaces:
         lake.ensure_namespace(namespace)
     quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)
     recoveries = Recoveries(lake, config.lake.ops_namespace)

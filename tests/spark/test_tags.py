@@ -8,11 +8,11 @@ import pytest
 
 from replicator.errors import SchemaError, UsageError
 from replicator.lake.commit import Staged
-from replicator.lake.ledger import LakeRole
 from replicator.lake.reading.tags import TagStatus, tags_of
 from replicator.maintenance.table_reader import Target
 from replicator.model.binlog import BinlogEnd
 from replicator.model.position import SourcePosition
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.model.tags import TagState
 from replicator.operations.maintain import maintain_tables

@@ -17,7 +17,6 @@ from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, Unsup
 from replicator.lake.catalog.metadata import ENGINE_PROPERTIES, FORMAT_KEY, table_location
 from replicator.lake.catalog.schema_update import add_change_fields
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.ledger import LakeRole
 from replicator.lake.schema_evolution import evolve, evolve_and_replace
 from replicator.model.common import now_ms
 from replicator.model.recorded_rules import (
@@ -28,6 +27,7 @@ from replicator.model.recorded_rules import (
     rules_in_force,
     rules_to_json,
 )
+from replicator.model.roles import LakeRole
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId, TableSchema
 from replicator.model.types import LakeType
 from replicator.schema.evolution.changes import SCHEMA_KEY, ChangeNote, DeleteRows, RenameColumn, SchemaState

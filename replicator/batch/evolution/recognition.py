@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from replicator.batch.context import MirrorContext
 from replicator.batch.values import BatchSchema
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.ledger import LakeRole
 from replicator.lake.others import refuse_changed_columns, refuse_foreign, refuse_rollback
 from replicator.lake.strategies.registry import MERGE
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.model.types import LakeType
 from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns

@@ -10,10 +10,10 @@ from replicator.batch.values import BatchSchema
 from replicator.config import TableOptions
 from replicator.lake.catalog.metadata import DEFAULT_FORMAT, changelog_schema, partition_spec, table_schema
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.ledger import LakeRole
 from replicator.lake.schema_evolution import evolve
 from replicator.lake.strategies.registry import STRATEGIES
 from replicator.model.changelog import change_column
+from replicator.model.roles import LakeRole
 from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
 from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, SchemaState

@@ -14,8 +14,8 @@ from replicator.batch.context import MirrorContext
 from replicator.batch.task import Segment
 from replicator.decode.schemas.versions import is_row_of
 from replicator.errors import SnapshotLacksTable, SourceChanged
-from replicator.lake.ledger import LakeRole
 from replicator.model.commit_marker import PartitionProgress
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.schema.history.order import binlog_key
 from replicator.schema.history.versions import BEGINNING

@@ -2,6 +2,7 @@
 
 from replicator import failpoints
 from replicator.batch.context import MirrorContext
+from replicator.model.roles import COMMIT_ORDER
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.history.versions import BEGINNING
 
@@ -88,7 +89,7 @@ def rename(context: MirrorContext, table: TableId, new: TableId) -> bool:
         if (problem := context.ledger.progress(name).problem) is not None:
             raise problem
     config, found = context.config.lake, False
-    for namespace in (config.changes_namespace, config.namespace):
+    for namespace in map(config.namespace_of, COMMIT_ORDER):
         if context.lake.load(namespace, table.name) is not None:
             context.lake.rename(namespace, table.name, new.name)
             failpoints.reach("after-rename")

@@ -22,9 +22,9 @@ from replicator.batch.task import Segment, TableAwaits, TableTask
 from replicator.decode.event_frame import event_position_key
 from replicator.errors import CommitConflict
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.ledger import LakeRole
 from replicator.lake.tags import create_tag, has_tag
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.roles import COMMIT_ORDER, LakeRole
 from replicator.model.table import TableId
 from replicator.schema.history.order import binlog_key
 
@@ -180,7 +180,7 @@ def is_tagged(context: MirrorContext, table: TableId, tag: PendingTag) -> bool:
 def _lake_tables(context: MirrorContext, table: TableId) -> Iterator[tuple[LakeRole, LakeTable]]:
     """Load the lake tables of a source table that have a commit: first the changelog, as in every batch."""
     progress = context.ledger.progress(table)
-    for role in (LakeRole.CHANGELOG, LakeRole.MIRROR):
+    for role in COMMIT_ORDER:
         if progress.marker(role) is not None:
             found = context.lake.load(context.ledger.namespace(role), table.name)
             if found is not None:

@@ -10,8 +10,8 @@ from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.lake.files.small_files import SmallChanges
-from replicator.lake.ledger import LakeRole
 from replicator.model.changelog import change_column
+from replicator.model.roles import LakeRole
 
 
 def write_changelog(batch: TableBatch) -> None:

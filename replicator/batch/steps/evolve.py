@@ -5,7 +5,7 @@ from dataclasses import replace
 from replicator.batch.evolution.followed_statements import refuse_late_events
 from replicator.batch.evolution.keeper import TableKeeper
 from replicator.batch.values import TableBatch, TableKind
-from replicator.lake.ledger import LakeRole
+from replicator.model.roles import LakeRole
 
 
 def evolve_tables(batch: TableBatch) -> TableBatch:

@@ -9,9 +9,9 @@ from replicator.batch.steps.decode import current_schema
 from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import task_marker
 from replicator.errors import UnloggedChange
-from replicator.lake.ledger import LakeRole
 from replicator.lake.strategies.changes import stage_pending
 from replicator.model.batch_stats import BatchStats
+from replicator.model.roles import LakeRole
 
 
 def follow_rename(context: MirrorContext, task: TableTask) -> None:

@@ -22,11 +22,11 @@ from replicator.batch.values import TableBatch
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.ledger import LakeRole
 from replicator.lake.strategies.changes import LocatedChange, MirrorChange, WriteStrategy, report_obstacle
 from replicator.lake.strategies.keyless import stage_by_identity
 from replicator.lake.strategies.registry import MERGE, SPLIT, STRATEGIES
 from replicator.lake.table_writer import WriteTarget
+from replicator.model.roles import LakeRole
 from replicator.schema.evolution.changes import KEPT_KEY
 from replicator.telemetry import get_logger
 

@@ -10,10 +10,10 @@ from replicator.batch.plan.epochs import source_changed
 from replicator.batch.values import TableBatch
 from replicator.errors import SourceChanged, UnknownPast
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.ledger import LakeRole
 from replicator.lake.others import refuse_loss
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, OffsetRange
+from replicator.model.roles import LakeRole
 from replicator.model.snapshot import SnapshotRead, Truncate
 
 

@@ -51,7 +51,7 @@ def rebuild(
         FencedError, CommitConflict: another process writes a mirror.
     """
     lake = config.lake
-    if to in (lake.namespace, lake.changes_namespace, lake.ops_namespace):
+    if to in lake.namespaces:
         raise UsageError(f"{to} is a namespace of the mirror itself", "name another one, or leave out --to")
     file = lake.catalog_file
     if file is not None and not file.exists():

@@ -14,6 +14,7 @@ from replicator.lake.properties import PAUSED_KEY
 from replicator.lake.reading.reader import namespace_properties, open_catalog, tables_in
 from replicator.lake.reading.tags import TagStatus, read_tag_records, tag_status
 from replicator.model.common import counted, now_ms
+from replicator.model.roles import LakeRole
 from replicator.model.tags import TagRecord, TagState, name_problem
 
 ShowProgress = Callable[[str, int, int], None]
@@ -116,7 +117,7 @@ def _check_name(config: Config, catalog: Catalog, name: str) -> None:
             f"tag {name} exists already, and is {known.state}",
             f"use another name, or delete it: replicator tag --delete {name}",
         )
-    namespaces = (config.lake.namespace, config.lake.changes_namespace)
+    namespaces = map(config.lake.namespace_of, LakeRole)
     tables = [table for namespace in namespaces for table in tables_in(catalog, namespace).values()]
     if (table := next(_with_ref(tables, name), None)) is not None:
         hint = f"use another name, or delete it: replicator tag --delete {name}"

@@ -15,9 +15,10 @@ from replicator.config import Config, SchemaChangesConfig
 from replicator.errors import LakeUnavailable
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.ledger import LakeRole, Ledger
+from replicator.lake.ledger import Ledger
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import STATE_KEY, Request, StagingState
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.recovery.reader.commit_fence import CommitFences
 

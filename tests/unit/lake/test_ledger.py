@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.lake.ledger import LakeRole, Ledger, Progress, chunks, next_marker, ranges_to_read
+from replicator.lake.ledger import Ledger, Progress, chunks, next_marker, ranges_to_read
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, HighWater, OffsetRange, PartitionProgress
 from replicator.model.position import SourcePosition
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from replicator.schema.evolution.changes import SchemaState
 from tests.support.config import minimal_config

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from replicator.errors import CommitConflict
-from replicator.lake.ledger import LakeRole
 from replicator.maintenance.plan import MergedFiles
 from replicator.maintenance.upkeep import LakeTableId, TimeShare, Upkeep
+from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from tests.support.config import minimal_config
 
