@@ -208,7 +208,7 @@ class Scratch:
         state = client.state(CONNECTOR)
         if state is not None and state.failures:
             reason = state.failures[0]
-            raise BinlogError(f"Debezium cannot read the files: {reason}", _hint(reason))
+            raise BinlogError(f"Debezium cannot read the files: {reason}", next_step(reason))
         if idle > patience:
             raise BinlogError(
                 f"Debezium has not advanced for {patience:.0f} s",
@@ -232,12 +232,15 @@ class Scratch:
         return KafkaConnect(self.endpoints.connect_url, secrets_in(settings))
 
 
-def _hint(reason: str) -> str:
+def next_step(reason: str) -> str:
+    """Return what to do if Debezium cannot read the files, by its reason."""
     lower = reason.lower()
     if "schema isn't known" in lower or "internal schema representation" in lower:
         return "a definition does not fit the rows: give --definitions as of the first file"
     if "statement" in lower and "format" in lower:
         return "only changes that were logged as rows can be imported (binlog_format = ROW)"
+    if "deserializing binlog data" in lower:
+        return "import the files that follow the one with this value: no import can read it"
     if lost_binlog(reason):
         # The server has all files, but not the GTID at which the connector begins. Debezium looks for it when it is
         # started a second time.

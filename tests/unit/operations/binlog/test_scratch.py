@@ -10,6 +10,7 @@ from replicator.operations.binlog import ImportRequest
 from replicator.operations.binlog.scratch import (
     ScratchFolder,
     connector_settings,
+    next_step,
     scratch_config,
     server_arguments,
 )
@@ -106,3 +107,18 @@ def test_a_request_names_files_or_the_server(tmp_path: Path) -> None:
         ImportRequest(tmp_path)
     with pytest.raises(UsageError, match="fetches the files itself"):
         ImportRequest(tmp_path, (tmp_path / "mysql-bin.000001",), from_server=True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        (
+            "Error while deserializing binlog data of date: Invalid date 'FEBRUARY 31'",
+            "the files that follow",
+        ),
+        ("Encountered change event for table a whose schema isn't known", "give --definitions"),
+        ("something else", "repeat the command"),
+    ],
+)
+def test_next_step_is_one_of_an_import(reason: str, step: str) -> None:
+    assert step in next_step(reason)
