@@ -1,5 +1,6 @@
-"""Iceberg: catalog, files, commits, schema updates, the ledger, quarantine, and a reader that needs no Spark.
+"""Iceberg: what is written to the lake, and what is read there. Only this package writes lake tables.
 
-Only this package writes to the lake. `table_metadata` and `sql` are pure; `data_files` writes files that no reader sees
-yet; `commit` makes them visible together with the commit marker, in one atomic commit.
+`catalog` has tables and commits to known metadata, `files` writes files that no reader sees yet, `rows` knows where
+rows are, `strategies` combines them to a change of a mirror (`registry`), and `reading` needs neither Spark nor Java.
+`commit` makes files visible together with the commit marker, in one atomic commit; `ledger` reads the markers.
 """

@@ -1,7 +1,14 @@
-"""Which tables share a folder, and would lose files if it were cleaned."""
+"""Folders of lake tables: of one table or of two, and their removal."""
 
+from pathlib import Path
+
+import fsspec  # type: ignore[import-untyped]
 import pytest
+from pyarrow.fs import FileSystem, FileType, FSSpecHandler, PyFileSystem
 
+from replicator import failpoints
+from replicator.errors import LakeUnavailable
+from replicator.lake.reading.folder_reader import LocalPurge, StorePurge, open_purge
 from replicator.lake.reading.folders import TableFolders, sharing
 
 ORDERS = TableFolders("shop.orders", "a", ("s3://lake/shop/orders",))
@@ -38,3 +45,141 @@ def test_sharing_ignores_the_scheme_of_local_folders() -> None:
 def test_sharing_names_a_table_that_was_registered_from_the_same_metadata() -> None:
     copy = TableFolders("copy.orders", "a", ORDERS.folders)
     assert sharing("a", "s3://lake/shop/orders", [ORDERS, copy]) == "copy.orders"
+
+
+FILES = 1_203
+"""More than two chunks."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table's folder, beside a folder whose name begins with its name."""
+    for name in ("orders", "orders_old"):
+        for part in ("data/p=1", "data/p=2/q=3", "data/p=4", "metadata"):
+            (tmp_path / name / part).mkdir(parents=True)
+        (tmp_path / name / "metadata" / ".v1.json.crc").write_text("1")
+        (tmp_path / name / "data" / "p=2" / "q=3" / "0.parquet").write_text("1")
+    for number in range(FILES):
+        (tmp_path / "orders" / "data" / "p=1" / f"{number}.parquet").touch()
+    return tmp_path / "orders"
+
+
+def test_local_purge_deletes_everything_and_reports_each_file(folder: Path) -> None:
+    done: list[int] = []
+    purge = open_purge(f"file://{folder}", {})
+    assert (purge.files, purge.steps) == (FILES + 2, FILES + 2)
+    purge.run(done.append)
+    assert (sum(done), len(done) > 4) == (FILES + 2, True)
+    assert [path.name for path in folder.parent.iterdir()] == ["orders_old"]
+    assert len([path for path in (folder.parent / "orders_old").rglob("*") if path.is_file()]) == 2
+
+
+def test_local_purge_deletes_links_and_not_what_they_point_to(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    (folder / "data" / "folder-link").symlink_to(outside, target_is_directory=True)
+    (folder / "data" / "file-link").symlink_to(outside / "kept")
+    (folder / "data" / "broken-link").symlink_to(tmp_path / "nowhere")
+    purge = LocalPurge(folder)
+    assert purge.files == FILES + 5
+    purge.run(lambda _: None)
+    assert not folder.exists()
+    assert (outside / "kept").exists()
+
+
+def test_purge_refuses_a_folder_that_is_a_link(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder, target_is_directory=True)
+    with pytest.raises(LakeUnavailable, match="cannot be deleted"):
+        open_purge(str(link), {})
+    assert (folder / "data" / "p=1" / "0.parquet").exists()
+
+
+def test_local_purge_does_not_enter_a_folder_that_was_replaced_by_a_link(
+    folder: Path, tmp_path: Path
+) -> None:
+    purge = LocalPurge(folder)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").touch()
+    (folder / "data" / "p=4").rmdir()
+    (folder / "data" / "p=4").symlink_to(tmp_path / "other", target_is_directory=True)
+    with pytest.raises(OSError, match="p=4"):
+        purge.run(lambda _: None)
+    assert (tmp_path / "other" / "kept").exists()
+
+
+def test_purge_of_a_missing_folder_has_nothing_to_do(tmp_path: Path) -> None:
+    for purge in (LocalPurge(tmp_path / "a" / "b"), StorePurge(*memory("missing"))):
+        assert purge.steps == 0
+        done: list[int] = []
+        purge.run(done.append)
+        assert done == []
+
+
+def test_local_purge_fails_when_a_file_appears_and_can_be_repeated(folder: Path) -> None:
+    purge = LocalPurge(folder)
+    with (
+        failpoints.on_reach(lambda _: (folder / "data" / "late").touch()),
+        pytest.raises(OSError, match="data"),
+    ):
+        purge.run(lambda _: None)
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["late"]
+    LocalPurge(folder).run(lambda _: None)
+    assert not folder.exists()
+
+
+def test_local_purge_tolerates_files_that_another_process_deletes(folder: Path) -> None:
+    purge = LocalPurge(folder)
+
+    def delete_one(_: str) -> None:
+        (folder / "metadata" / ".v1.json.crc").unlink(missing_ok=True)
+
+    with failpoints.on_reach(delete_one):
+        purge.run(lambda _: None)
+    assert not folder.exists()
+
+
+def test_purge_says_which_folder_cannot_be_deleted(tmp_path: Path) -> None:
+    (tmp_path / "orders").touch()
+    with pytest.raises(LakeUnavailable, match=f"the files in {tmp_path}/orders cannot be deleted"):
+        open_purge(str(tmp_path / "orders"), {})
+
+
+def memory(name: str, *files: str) -> tuple[FileSystem, str]:
+    """Return a store in this process, and a folder in it with `files`."""
+    store = fsspec.filesystem("memory")
+    for file in files:
+        store.pipe_file(f"/bucket/{name}/{file}", b"1")
+    return PyFileSystem(FSSpecHandler(store)), f"/bucket/{name}"
+
+
+def test_store_purge_deletes_the_folder_and_leaves_others() -> None:
+    files, folder = memory("orders", "data/p=1/0", "data/p=1/1", "data/2", "metadata/v1.json", "loose")
+    memory("orders_old", "data/0")
+    done: list[int] = []
+    purge = StorePurge(files, folder)
+    assert (purge.steps, purge.files) == (3, None)
+    purge.run(done.append)
+    assert done == [1, 1, 1]
+    assert files.get_file_info(folder).type is FileType.NotFound
+    assert files.get_file_info("/bucket/orders_old/data/0").type is FileType.File
+
+
+def test_store_purge_can_be_repeated_after_an_error() -> None:
+    files, folder = memory("again", "data/0", "metadata/v1.json")
+
+    def stop(_: str) -> None:
+        raise ConnectionError("the store is unavailable")
+
+    with failpoints.on_reach(stop), pytest.raises(ConnectionError):
+        StorePurge(files, folder).run(lambda _: None)
+    StorePurge(files, folder).run(lambda _: None)
+    assert files.get_file_info(folder).type is FileType.NotFound
+
+
+@pytest.mark.parametrize("location", ["ftp://host/lake/orders", "mem://bucket/orders"])
+def test_purge_of_an_unknown_store_names_the_next_step(location: str) -> None:
+    with pytest.raises(LakeUnavailable) as raised:
+        open_purge(location, {})
+    assert raised.value.hint == "delete the folder with the tools of the store"

@@ -1,7 +1,9 @@
-"""Schemas of source tables."""
+"""Names of source tables and their topics, and types of columns."""
+
+import pytest
 
 from replicator.model.table import Column, TableSchema, lake_names
-from replicator.model.types import INT, LONG
+from replicator.model.types import INT, LONG, LakeType, spark_sql_name
 
 
 def test_lake_names_add_an_underscore_to_reserved_names() -> None:
@@ -20,3 +22,20 @@ def test_without_reserved_adds_an_underscore_to_reserved_columns() -> None:
     assert [c.written for c in found.columns] == ["_file", "_pos", "_pos_", "pos"]
     assert found.key == ("_file_", "pos")
     assert found.without_reserved() is found
+
+
+@pytest.mark.parametrize(
+    ("lake_type", "name"),
+    [
+        ("boolean", "boolean"),
+        ("int", "int"),
+        ("long", "bigint"),
+        ("string", "string"),
+        ("timestamp", "timestamp_ntz"),
+        ("timestamptz", "timestamp"),
+        ("decimal(12, 2)", "decimal(12, 2)"),
+        ("list<float>", "array<float>"),
+    ],
+)
+def test_spark_sql_name_returns_the_spark_type_of_a_lake_type(lake_type: str, name: str) -> None:
+    assert spark_sql_name(LakeType.parse(lake_type)) == name

@@ -1,4 +1,4 @@
-"""The grammar of all name patterns."""
+"""Patterns of names, and counted things in messages."""
 
 import re
 
@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.common import has_wildcard, literal_regex, matches, to_regex
+from replicator.model.common import counted, has_wildcard, literal_regex, matches, to_regex
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 events"), (1, "1 event"), (2, "2 events"), (2000, "2,000 events")]
+)
+def test_counted_has_the_noun_in_the_right_number(count: int, text: str) -> None:
+    assert counted(count, "event") == text
+
+
+def test_counted_takes_another_form_for_several() -> None:
+    assert [counted(n, "row is", "rows are") for n in (1, 3)] == ["1 row is", "3 rows are"]
+
 
 characters = "ab.*?[]!^-_$\\(){}|+#, \n\r\u2028äß"
 names = st.text(characters, max_size=6)
