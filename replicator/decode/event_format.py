@@ -173,5 +173,5 @@ class EventFormat(Protocol):
         for_changelog: bool,
         undecodable: str,
     ) -> DataFrame:
-        """Decode records of one table; see `json_events.decode`."""
+        """Decode records of one table; see `decode.json.events`."""
         ...

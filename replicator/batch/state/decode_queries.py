@@ -28,7 +28,7 @@ _COLUMN_BYTES: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What records are decoded from and to; see `json_events.decode`."""
+    """What records are decoded from and to; see `decode.json.events`."""
 
     writer_schemas: tuple[WriterSchema, ...]
     target: TableSchema

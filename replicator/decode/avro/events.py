@@ -75,7 +75,7 @@ def decode(
     for_changelog: bool,
     undecodable: str = UNKNOWN_SCHEMA,
 ) -> DataFrame:
-    """Decode records of one table to the decoded frame; arguments as for `json_events.decode`.
+    """Decode records of one table to the decoded frame; arguments as for `decode.json.events`.
 
     Events with a writer schema that is not in `writer_schemas` get the verdict `undecodable`.
     """

@@ -265,7 +265,7 @@ class ResolutionCache:
         first: int,
         target: int,
     ) -> ResolvedSchema:
-        """Resolve the writer schemas of events to version `target`; see `schema_resolution.resolve`."""
+        """Resolve the writer schemas of events to version `target`; see `resolve`."""
         given, last = tuple(writer_schemas), self._last.get(table)
         if last is None or not last.is_of(history, given, first, target):
             resolved = resolve(history, given, first, target)

@@ -186,7 +186,7 @@ class SchemaTracker:
         for_changelog: bool,
         undecodable: str,
     ) -> DataFrame:
-        """Decode records of one table; see `json_events.decode`."""
+        """Decode records of one table; see `decode.json.events`."""
         return self._format.decode(
             records,
             writer_schemas,

@@ -48,7 +48,7 @@ def config(extra: str = "", log: str = "") -> Config:
 
 
 def test_connector_config_flattens_events_when_configured() -> None:
-    """The transform has all fields that `model.flat` requires; without it, `connect` would remove the transform."""
+    """The transform has all fields that `model.events` requires; without it, `connect` would remove the transform."""
     plain, settings = connector_config(config()), connector_config(config(log="flattened = true"))
     assert "transforms" not in plain
     assert set(settings["transforms.unwrap.add.fields"].split(",")) == {
