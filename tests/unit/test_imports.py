@@ -1,4 +1,4 @@
-"""The lowest packages import only the standard library, and pydantic for what is recorded in the catalog.
+"""The lowest packages import only the standard library, and pydantic for what is recorded in the catalog; no circles.
 
 import-linter has no contract that forbids everything else.
 """
@@ -6,6 +6,7 @@ import-linter has no contract that forbids everything else.
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,33 @@ def test_import_check_finds_forbidden_imports(tmp_path: Path) -> None:
         "replicator.lake",
         "replicator.models",
     ]
+
+
+def _graph(root: Path) -> dict[str, set[str]]:
+    """Return module → modules of the same package that it imports, also in functions and for type checking."""
+    found = {
+        ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in root.rglob("*.py")
+    }
+    graph: dict[str, set[str]] = {}
+    for module, path in found.items():
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        pairs = [(n.module or "", a.name) for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names]
+        names = {f"{package}.{name}" if f"{package}.{name}" in found else package for package, name in pairs}
+        graph[module] = {name for name in names if name in found and name != module}
+    return graph
+
+
+def test_no_modules_import_each_other() -> None:
+    TopologicalSorter(_graph(_ROOT)).prepare()
+
+
+def test_circle_that_is_hidden_from_python_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "p"
+    package.mkdir()
+    (package / "a.py").write_text("def f():\n    from p.b import x\n")
+    (package / "b.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p import a\n"
+    )
+    with pytest.raises(CycleError):
+        TopologicalSorter(_graph(package)).prepare()
