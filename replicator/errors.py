@@ -8,7 +8,8 @@
     ├── CheckFailed                 exit 1   a preflight check or comparison failed
     │   └── NotCaughtUp                      a run ended before the mirror reached the source's position
     ├── SourceError                 exit 3   MySQL
-    │   ├── SourceUnavailable                cannot be reached, or refused the login
+    │   ├── SourceUnavailable                cannot be reached
+    │   │   └── LoginRefused                 reached, and it refused the user or the password
     │   ├── PrivilegeError                   reached, but the user lacks a privilege
     │   ├── NoSuchTable                      a table that the source does not have
     │   └── RowsChanged                      changes of a table while it was read cannot be followed; read it again
@@ -51,7 +52,9 @@
     │   ├── EventsWrong                      events of a table that do not show its rows
     │   │   └── DefinitionWrong              the connector has another definition of a table than the source
     │   ├── ValuesDiffer                     rows of a table that differ from the source again after a repair
-    │   ├── DefinitionUnclear                the same, and reading all definitions again does not change it
+    │   ├── DefinitionUnclear                a definition that differs from the source also after all were read again
+    │   ├── EventsRejected                   events that the connector cannot process; it leaves their table out
+    │   ├── BeginningMissing                 an archive without the beginning of a table that the lake lacks
     │   ├── SourceChanged                    the connector took its snapshot again, so earlier changes may be missing
     │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
     │   ├── LateDefinition                   events or the lake have a later definition of a table than the log

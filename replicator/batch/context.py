@@ -1,4 +1,4 @@
-"""The services that batches use, and the task of one table in a batch."""
+"""The services that batches use."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -7,7 +7,7 @@ A commit writes its marker to the table's properties, so expiring snapshots keep
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, SchemaError
@@ -83,11 +83,23 @@ class Progress:
 
     def marker(self, role: LakeRole) -> CommitMarker | None:
         """Return the newest marker of one of the two tables."""
-        return self.mirror if role is LakeRole.MIRROR else self.changelog
+        match role:
+            case LakeRole.MIRROR:
+                return self.mirror
+            case LakeRole.CHANGELOG:
+                return self.changelog
+            case _:
+                assert_never(role)
 
     def schema(self, role: LakeRole) -> SchemaState | None:
         """Return the schema version of one of the two tables."""
-        return self.mirror_schema if role is LakeRole.MIRROR else self.changelog_schema
+        match role:
+            case LakeRole.MIRROR:
+                return self.mirror_schema
+            case LakeRole.CHANGELOG:
+                return self.changelog_schema
+            case _:
+                assert_never(role)
 
     def awaits_snapshot(self, topic: str) -> bool:
         """Return whether `topic` was recreated and the lake contains no event of the new topic."""
@@ -316,11 +328,14 @@ class Ledger:
         known = self._progress.get(table)
         if known is None:
             return
-        if role is LakeRole.MIRROR:
-            pending = known.has_pending_rows and not fills_done
-            self._store(table, replace(known, mirror=marker, has_pending_rows=pending))
-        else:
-            self._store(table, replace(known, changelog=marker))
+        match role:
+            case LakeRole.MIRROR:
+                pending = known.has_pending_rows and not fills_done
+                self._store(table, replace(known, mirror=marker, has_pending_rows=pending))
+            case LakeRole.CHANGELOG:
+                self._store(table, replace(known, changelog=marker))
+            case _:
+                assert_never(role)
 
     def evolved(
         self,
@@ -333,12 +348,15 @@ class Ledger:
     ) -> None:
         """Record the schema version that this process gave to a lake table; the other values as in `Progress`."""
         known = self._progress[table]
-        if role is LakeRole.MIRROR:
-            self._progress[table] = replace(
-                known, mirror_schema=state, unfilled=unfilled, has_pending_rows=has_pending_rows
-            )
-        else:
-            self._progress[table] = replace(known, changelog_schema=state)
+        match role:
+            case LakeRole.MIRROR:
+                self._progress[table] = replace(
+                    known, mirror_schema=state, unfilled=unfilled, has_pending_rows=has_pending_rows
+                )
+            case LakeRole.CHANGELOG:
+                self._progress[table] = replace(known, changelog_schema=state)
+            case _:
+                assert_never(role)
 
     def next_offsets(self, topics: Offsets, table_of: Mapping[str, TableId]) -> dict[str, dict[int, int]]:
         """Return topic → partition → the first offset that the lake lacks, for partitions with events in the lake."""

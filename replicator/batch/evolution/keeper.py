@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from pyspark.sql import DataFrame
 
@@ -102,9 +103,13 @@ class TableKeeper:
         return recognizer.recognize(present, role, restated=restated)
 
     def _side(self, role: LakeRole) -> RoleSide:
-        if role is LakeRole.MIRROR:
-            return MirrorSide(self.context, self.options, self.schema)
-        return ChangelogSide(self.context, self.options, self.schema, self.rows_to_delete)
+        match role:
+            case LakeRole.MIRROR:
+                return MirrorSide(self.context, self.options, self.schema)
+            case LakeRole.CHANGELOG:
+                return ChangelogSide(self.context, self.options, self.schema, self.rows_to_delete)
+            case _:
+                assert_never(role)
 
     def _state(self, role: LakeRole) -> SchemaState | None:
         """Return the recorded schema state of a lake table."""

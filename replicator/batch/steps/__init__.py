@@ -1,1 +1,1 @@
-"""The steps of a segment, in this order: decode, quarantine, evolve, changelog, mirror."""
+"""The steps of a segment, in this order: decode, quarantine, admit, evolve, changelog, mirror."""
