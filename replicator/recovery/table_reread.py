@@ -102,9 +102,9 @@ class TableReread:
         return True
 
     def cancel(self) -> None:
-        """Stop reading, and wait for the thread."""
+        """Stop reading, and wait for the thread, unless all threads are busy and it has not begun."""
         self._cancelled.set()
-        if self._reading is not None:
+        if self._reading is not None and not self._reading.cancel():
             wait([self._reading])
 
     def _check_keyless(self) -> None:

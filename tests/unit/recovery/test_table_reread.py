@@ -1,5 +1,7 @@
 """Statements after which the rows that a re-read has read do not belong to the table any more."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +79,8 @@ class Harness:
             schemas=self.schemas,
             log=Mock(),
             ledger=Mock(progress=lambda _table: mirrored),
+            partition_counts=Mock(),
+            prepared=Mock(),
         )
         self.staging = Mock()
         self.staging.context = SimpleNamespace(ledger=Mock(progress=lambda _table: staged))
@@ -123,3 +127,21 @@ def test_statement_about_another_table_does_not_count(tmp_path: Path) -> None:
 def test_dropped_table_keeps_the_rows_that_were_read(tmp_path: Path) -> None:
     """As its mirror keeps its rows, which have to be those of the source before the statement."""
     assert Harness(tmp_path, [*tables(), statement(400, "orders", "DROP")]).catch_up()
+
+
+def test_a_reread_that_waits_for_a_thread_is_cancelled_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads may wait for the connector, which is repaired only after this."""
+    monkeypatch.setattr("replicator.recovery.reader.table_reader.TableReader", Mock())
+    monkeypatch.setattr("replicator.sources.mysql.throttle.Throttle", Mock())
+    harness, released = Harness(tmp_path, tables()), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(released.wait)
+        assert harness.reread.start(pool, threading.Event())
+        thread = threading.Thread(target=harness.reread.cancel, daemon=True)
+        thread.start()
+        thread.join(10)
+        is_done = not thread.is_alive()
+        released.set()
+    assert is_done
