@@ -20,7 +20,6 @@ class Session:
     Attributes:
         name: what is special about it.
         brief: whether it is part of a short day.
-        open: whether a mirror does not settle yet after it, together with all others; it is not part of a day.
         charset: the character set of the connection.
         since: the first server version that can execute all statements.
     """
@@ -28,7 +27,6 @@ class Session:
     name: str
     statements: tuple[str, ...] = ()
     brief: bool = False
-    open: bool = False
     charset: str = "utf8mb4"
     since: str = "8.0.14"
 
@@ -63,7 +61,7 @@ def sessions() -> list[Session]:
 
 def _session(name: str, *settings: str) -> Session:
     values = dict(setting.split(" ") for setting in settings if " " in setting)
-    plain = Session(name, brief="brief" in settings, open="open" in settings)
+    plain = Session(name, brief="brief" in settings)
     return replace(
         plain, charset=values.get("charset", plain.charset), since=values.get("since", plain.since)
     )

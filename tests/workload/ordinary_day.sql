@@ -2,7 +2,6 @@
 #
 # A line is a statement; indented lines continue it. `[name | ...]` begins a session, which has a connection of its own: `brief`
 # is part of the short day, `charset` the connection's character set, `since` the first server version with all statements.
-# `open` sessions stop the connector, or need more than a repair of one table; see `ordinary_day.Session`.
 # `{db}` is the mirrored database, `{other}` one that is not. Each session has its own tables, so a difference tells the session.
 
 
