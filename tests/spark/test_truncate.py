@@ -42,7 +42,7 @@ def test_truncate_in_a_large_batch_without_a_changelog_removes_older_rows(lake: 
 @pytest.mark.parametrize(
     "cuts",
     [[{0: 5, 1: 1}], [{0: 1, 1: 1}, {0: 5, 1: 1}], [{0: 2}, {0: 5, 1: 1}]],
-    ids=["at once", "truncate later", "other partition later"],
+    ids=["at once", "truncate later", "older events later"],
 )
 def test_table_with_several_partitions_pauses_at_a_truncate(
     lake: LakeHarness, cuts: list[dict[int, int]]
@@ -57,6 +57,16 @@ def test_table_with_several_partitions_pauses_at_a_truncate(
     assert "several partitions" in reason
     kinds = [row["_change"]["kind"] for row in lake.rows("orders", "shop_changes")] if len(cuts) > 1 else []
     assert "INSERT" not in kinds[2:]
+
+
+def test_partition_whose_first_event_is_after_a_truncate_continues(lake: LakeHarness) -> None:
+    """An archive does not list partitions without events."""
+    lake.write([DEFINITION, *EVENTS, event("c", 400, after={"id": 6, "name": "f"}, partition=1)])
+    mirror = lake.mirror()
+    mirror.advance({ORDERS: {0: 6}})
+    mirror.advance({ORDERS: {0: 6, 1: 1}})
+    assert mirror.summary().paused == {}
+    assert ids(lake) == [3, 6]
 
 
 def test_rows_after_a_truncate_are_filled(lake: LakeHarness) -> None:

@@ -10,8 +10,10 @@ from replicator.batch.steps.unclear_values import find_misread, refuse_unclear_k
 from replicator.batch.task import Segment
 from replicator.batch.values import DecodedBatch, TableBatch, TableKind
 from replicator.errors import UnknownPast, UnorderedTruncate, UnsupportedChange
-from replicator.model.batch_stats import BatchStats
+from replicator.model.batch_stats import BatchStats, EarliestEvent
+from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
+from replicator.schema.history.order import VersionStart
 
 
 def admit(decoded: DecodedBatch) -> TableBatch | None:
@@ -80,13 +82,20 @@ def _refuse_unordered_truncate(segment: Segment, stats: BatchStats) -> None:
         several = max([number_of(own | read), *(count or 0 for count in known)]) > 1
     else:
         # An archive does not list partitions that have no events yet.
-        several = bool(own - read) and any(m.known_truncate(task.topic) for m in markers)
+        truncates = [t for m in markers if (t := m.known_truncate(task.topic)) is not None]
+        several = bool(own - read) and not all(_is_before_all(t, stats.earliest) for t in truncates)
     if several:
         raise UnorderedTruncate(
             f"{segment.table} was truncated, and its topic has several partitions: which changes in the others are "
             "from before that is not known",
             f"read the table again: replicator heal {segment.table}; a topic of one partition prevents this",
         )
+
+
+def _is_before_all(truncate: Truncate, earliest: EarliestEvent | None) -> bool:
+    """Return whether a TRUNCATE is before all events of a batch, none of which is earlier than `earliest`."""
+    start = VersionStart(truncate.position_key, truncate.position.gtid, truncate.ts_ms)
+    return earliest is not None and start.is_before(earliest.position, earliest.ts_ms)
 
 
 def _table_kind(segment: Segment, schema: TableSchema) -> TableKind:
