@@ -21,7 +21,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replicator.config.catalogs import FILE_IO_JARS
 from replicator.errors import JavaMissing, ReplicatorError
 from replicator.locks import FileLock
 
@@ -197,6 +196,9 @@ def spark_jars(cache: Path | None = None) -> list[Path]:
 def lake_jars(lake: "LakeConfig", cache: Path | None = None) -> list[Path]:
     """Return the jars that only this catalog or its file system needs. Raises JavaMissing, ReplicatorError."""
     database = lake.database.jars if lake.database is not None else ()
+    # Each command imports this module, and the models of the configuration take time.
+    from replicator.config.catalogs import FILE_IO_JARS  # noqa: PLC0415
+
     names = {*lake.kind.jars, *database, *FILE_IO_JARS.get(str(lake.options.get(_FILE_IO)), ())}
     return [jar for wanted in _OF_LAKES if wanted.name in names for jar in jars(wanted, cache)]
 
