@@ -54,14 +54,14 @@ class Progress:
 
     @property
     def schema_at(self) -> int | None:
-        """The position of the older schema version of the two tables; None if a table does not exist yet."""
+        """The binlog key of the older schema version of the two tables; None if a table does not exist yet."""
         states = [] if self.stands_alone else [self.mirror_schema]
         states += [self.changelog_schema] if self.changelog_wanted else []
         return min((s.at for s in states if s is not None), default=None) if None not in states else None
 
     @property
     def newest_schema_at(self) -> int | None:
-        """The position of the newer schema version of the two tables; None if both do not exist yet."""
+        """The binlog key of the newer schema version of the two tables; None if both do not exist yet."""
         return max((s.at for s in (self.mirror_schema, self.changelog_schema) if s is not None), default=None)
 
     @property

@@ -1,7 +1,7 @@
 """Notice what others did to a lake table: own it, change its columns, roll it back.
 
-Every table of a mirror has marks: the source table and the mirror's name since its creation, the commit marker since
-the first commit. Tables of earlier versions may lack the first two.
+Properties of a table show that it is a mirror's: the source table and the mirror's name since its creation, the commit
+marker since the first commit. Tables of earlier versions may lack the first two.
 
 The engine records the field ids of the columns that it made (`OwnColumns`). All other columns are users' columns: the
 engine never changes or drops one, and writes null to it in new rows.

@@ -1,10 +1,10 @@
 """The changelog's columns and kinds of changes, and which of its rows do not follow the earlier ones.
 
-Usually each commit of a changelog adds the changes of later offsets than those before, and the mirror gets them right
-afterwards. Three kinds of commits differ: a re-read adds the differences that it found, a replay of quarantined events
-adds changes of earlier offsets, and a topic that was recreated begins at offset 0 again. Readers that continue by
-offsets must know of them; so must readers that join the rows of a mirror with later changes. Both tables therefore have
-the newest of these commits as a property, the mirror in the commit with which it has the same rows.
+Usually each commit of a changelog adds changes of later offsets, and the next commit of the mirror applies them. Three
+kinds of commits differ: a re-read adds the differences that it found, a replay of quarantined events adds changes of
+earlier offsets, and a topic that was recreated begins at offset 0 again. These are restatements. Readers that continue
+by offsets must know of them, and so must readers that join the rows of a mirror with later changes. So the changelog
+has its newest restatement as a property, and the mirror that of the changelog whose rows it has.
 """
 
 import json

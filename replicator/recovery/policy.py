@@ -19,7 +19,7 @@ class HealPlan:
 
     Attributes:
         due: those to read again now → the reason.
-        later: paused tables to read again later → when, in milliseconds since the epoch, unless that was told.
+        later: paused tables to read again later → when (ms since the epoch), as far as not noted before.
     """
 
     due: Mapping[TableId, str]

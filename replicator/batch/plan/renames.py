@@ -10,9 +10,8 @@ from replicator.schema.history.versions import BEGINNING
 def renamed_to(context: MirrorContext, table: TableId, target_schema_at: int | None = None) -> TableId | None:
     """Return the new name of a source table that the lake has as `table`; None if it was not renamed.
 
-    The result is also None if the configuration excludes the new name, or if the lake has another table of that name.
-    With `target_schema_at`, only renames up to that binlog key count, and only if another table has had the old name
-    since.
+    It is also None if the configuration excludes the new name, or if the lake has another table of that name. With
+    `target_schema_at`, it is the name up to that binlog key, and None unless another table has the old name since.
     """
     present, history = context.ledger.progress(table), context.schemas.history(table)
     since = BEGINNING if present.schema_at is None else present.schema_at
