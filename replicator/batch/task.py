@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.events.executors import DRIVER, SPARK, BatchExecutor
+from replicator.batch.state.partition_counts import number_of
 from replicator.config import TableOptions
 from replicator.jvm.spark import local_frame
 from replicator.lake.ledger import Progress
@@ -87,6 +88,17 @@ class Segment:
         """Partition → how far the lake has the events of the topic; events up to there are redelivered ones."""
         marker = self.progress.resume_marker
         return {} if marker is None else marker.progress.get(self.task.topic, {})
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has, as far as that is known."""
+        topic, progress = self.task.topic, self.progress
+        markers = [m for m in (progress.mirror, progress.changelog) if m is not None]
+        seen = {r.partition for r in self.task.ranges} | {
+            p for m in markers for p in m.progress.get(topic, {})
+        }
+        known = (self.context.partition_counts.first(topic), progress.known_partitions(topic))
+        return max(number_of(seen), *(count or 0 for count in known))
 
     def records(self) -> DataFrame:
         """Return the records of the task: the prefetched ones, else read from the log by Spark."""

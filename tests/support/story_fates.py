@@ -7,9 +7,8 @@ ROLLED_BACK: Final = "was rolled back or replaced"
 NO_SNAPSHOT: Final = "does not begin with a snapshot"
 ADDED_PARTITION: Final = "changes of one row may be in two of them"
 INTERRUPTED: Final = "interrupted when another server became the source"
-UNKNOWN_SURVIVORS: Final = "the offsets in the changelog do not tell which rows survive"
-NOT_READ: Final = ("its topic has several partitions", "before changes that it had sent")
-"""Parts of the reasons for which a table of a divided topic pauses at a repeated snapshot without a source."""
+NOT_READ: Final = ("its topic has several partitions",)
+"""Part of the reason for which a table of a divided topic pauses at a repeated snapshot without a source."""
 
 
 @dataclass
@@ -47,4 +46,4 @@ class Fate:
         """Note that the topic was recreated; `since` is the number of records of the source before its first one."""
         self.lost, self.since = True, since
         if is_divided:
-            self.pauses |= {UNKNOWN_SURVIVORS, *NOT_READ}
+            self.pauses |= set(NOT_READ)

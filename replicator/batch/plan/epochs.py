@@ -56,6 +56,15 @@ def source_changed(table: TableId, position: str) -> SourceChanged:
     )
 
 
+def unordered_snapshot(table: TableId, position: str) -> SourceChanged:
+    """Return the error of a repeated snapshot whose rows and earlier changes are in several partitions."""
+    return SourceChanged(
+        f"the connector took its snapshot of {table} again, at {position}, and its topic has several partitions: the "
+        "order of their events is not known",
+        f"let the mirror read the source (source.url), and run: replicator heal {table}",
+    )
+
+
 def next_epoch(segment: Segment) -> int | None:
     """Return the index of the first version after that of the lake that begins an epoch; None if there is none.
 
@@ -81,11 +90,7 @@ def first_rows(segment: Segment, epoch: int) -> dict[int, int]:
     rows = records.where(F.col("value").isNotNull() & is_row_of(F.col("source"), binlog_key(position)))
     found = rows.groupBy("partition").agg(F.min("offset").alias("first")).collect()
     if found and any(r.partition for r in segment.task.ranges):
-        raise SourceChanged(
-            f"the connector took its snapshot of {table} again, at {position}, and its topic has several "
-            "partitions: the order of their events is not known",
-            f"let the mirror read the source (source.url), and run: replicator heal {table}",
-        )
+        raise unordered_snapshot(table, str(position))
     return {row["partition"]: row["first"] for row in found}
 
 

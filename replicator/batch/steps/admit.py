@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from replicator.batch.evolution.late_definitions import check_followed
 from replicator.batch.plan.renames import lost_name
-from replicator.batch.state.partition_counts import number_of
 from replicator.batch.steps.decode import current_schema
 from replicator.batch.steps.unclear_values import find_misread, refuse_unclear_keys
 from replicator.batch.task import Segment
@@ -72,16 +71,12 @@ def _refuse_unordered_truncate(segment: Segment, stats: BatchStats) -> None:
     """Raise UnorderedTruncate if a table was truncated, and its topic has several partitions."""
     task = segment.task
     markers = [m for m in (segment.progress.mirror, segment.progress.changelog) if m is not None]
-    read = {partition for m in markers for partition in m.progress.get(task.topic, {})}
-    own = {r.partition for r in task.ranges}
     if stats.truncates:
-        known = [
-            segment.context.partition_counts.first(task.topic),
-            segment.progress.known_partitions(task.topic),
-        ]
-        several = max([number_of(own | read), *(count or 0 for count in known)]) > 1
+        several = segment.partitions > 1
     else:
         # An archive does not list partitions that have no events yet.
+        read = {partition for m in markers for partition in m.progress.get(task.topic, {})}
+        own = {r.partition for r in task.ranges}
         truncates = [t for m in markers if (t := m.known_truncate(task.topic)) is not None]
         several = bool(own - read) and not all(_is_before_all(t, stats.earliest) for t in truncates)
     if several:

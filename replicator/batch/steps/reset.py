@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from replicator.batch.events.net_changes import after_truncates
-from replicator.batch.plan.epochs import source_changed
+from replicator.batch.plan.epochs import source_changed, unordered_snapshot
 from replicator.batch.values import TableBatch
-from replicator.errors import SourceChanged, UnknownPast
+from replicator.errors import UnknownPast
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.others import refuse_loss
 from replicator.model.batch_stats import BatchStats
@@ -130,8 +130,8 @@ def _check_repeated(batch: TableBatch, base: CommitMarker | None, snapshot: Snap
             raise source_changed(task.table, str(snapshot.position))
     elif base is not None and context.reads_again:
         raise source_changed(task.table, str(snapshot.position))
-    else:
-        _refuse_unordered(batch, base, snapshot)
+    elif batch.segment.partitions > 1:
+        raise unordered_snapshot(task.table, str(snapshot.position))
 
 
 def _has_changes_before(snapshot: SnapshotRead, ranges: Sequence[OffsetRange], stats: BatchStats) -> bool:
@@ -143,21 +143,3 @@ def _has_changes_before(snapshot: SnapshotRead, ranges: Sequence[OffsetRange], s
         r.partition in stats.last_changes and snapshot.starts.get(r.partition, r.start) > r.start
         for r in ranges
     )
-
-
-def _refuse_unordered(batch: TableBatch, base: CommitMarker | None, snapshot: SnapshotRead) -> None:
-    """Check that a snapshot can be ordered against changes in partitions without its rows: by positions that ascend.
-
-    Raises:
-        SourceChanged: it cannot.
-    """
-    known = {} if base is None else base.progress.get(batch.task.topic, {})
-    changed = {n for n, p in {**known, **batch.stats.progress}.items() if p.high_water is not None}
-    goes_back = base is not None and base.position is not None and snapshot.position < base.position
-    if changed - snapshot.starts.keys() and goes_back:
-        raise SourceChanged(
-            f"the connector took a snapshot of {batch.task.table} at {snapshot.position}, before changes that it "
-            "had sent: it reads another server, or its binlogs were reset; the order of changes in partitions "
-            "without rows of the snapshot is not known",
-            f"read the table again: replicator heal {batch.task.table}",
-        )
