@@ -39,7 +39,7 @@ test-fast: setup  ## Tests that need neither Spark nor the real stack
 
 test: lint docs  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
-	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run beside each other.
+	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run at the same time.
 	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack and not long" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; \
 	  $(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml >$(REPORTS)/units.log 2>&1 & \

@@ -412,4 +412,4 @@ class VerifyConfig(BaseModel):
 DEFAULT_VERIFY: Final = VerifyConfig.model_validate(
     {"every": "1 day", "on_difference": "repair", "max_rows_per_second": 400}
 )
-"""What applies without the section: each table about once a day, and 100 recently changed rows a second beside it."""
+"""What applies without the section: each table about once a day, and 100 recently changed rows a second in addition."""

@@ -1,4 +1,4 @@
-"""Carry out the re-reads of a mirror beside its batches: read, apply some events, publish what is complete."""
+"""Carry out the re-reads of a mirror between its batches: read, apply some events, publish what is complete."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Read tables again whose rows the log does not tell, beside the batches of a mirror.
+"""Read tables again whose rows the log does not tell, while its batches go on.
 
 The scheduler calls `step` between two batches, and asks `wants` before it gives a table events. Watches call what
 `request.Requests` has. A table that cannot go on gets no events before its request is in the lake.

@@ -39,7 +39,7 @@ from replicator.watch.scheduled_checks import ScheduledChecks
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """What is observed beside the events of a mirror.
+    """What is observed besides the events of a mirror.
 
     Attributes:
         lost, noted: what a thread notes of the connector: that it lacks binlogs, and why it failed.

@@ -283,8 +283,8 @@ class Scheduler:
 
     def close(self) -> None:
         """Stop reading tables again, and end all threads. No batch may be running."""
-        for beside in [b for b in (self.checks, self.recovery) if b is not None]:
-            beside.close()
+        for service in [s for s in (self.checks, self.recovery) if s is not None]:
+            service.close()
         self._pool.shutdown()
 
     def _unread(self, ends: Offsets) -> list[list[TableTask]]:

@@ -53,7 +53,7 @@ class RecordedSource:
 
     @classmethod
     def load(cls, archive: Path) -> Self:
-        """Load the source.json beside an archive's manifest. Raises ArchiveError."""
+        """Load the source.json next to an archive's manifest. Raises ArchiveError."""
         file = archive / SOURCE_NAME
         try:
             document = json.loads(file.read_text(encoding="utf-8"))

@@ -63,7 +63,7 @@ _CONNECTOR_J: Final = {
 def jdbc_url(source: SourceConfig) -> str:
     """Return the URL for Connector/J with all options, without user and password.
 
-    Spark would change options beside the URL to lower case, and Connector/J ignores those that it does not know.
+    Spark would change options outside the URL to lower case, and Connector/J ignores those that it does not know.
     """
     server = source.server()
     host = f"[{server.host}]" if ":" in server.host else server.host

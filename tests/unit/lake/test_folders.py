@@ -53,7 +53,7 @@ FILES = 1_203
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A table's folder, beside a folder whose name begins with its name."""
+    """A table's folder, next to a folder whose name begins with its name."""
     for name in ("orders", "orders_old"):
         for part in ("data/p=1", "data/p=2/q=3", "data/p=4", "metadata"):
             (tmp_path / name / part).mkdir(parents=True)
