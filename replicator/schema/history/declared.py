@@ -184,7 +184,7 @@ def _definitions(
 
     Some connectors list both names, others only the new one.
     """
-    kind, names = change.text("type"), _table_ids(change.text("id", _LONGEST_ID))
+    kind, names = change.text("type"), table_ids(change.text("id", _LONGEST_ID))
     table, old = names[-1], names[0] if len(names) > 1 else of_record.renamed_from(names[-1])
     gone = TableDefinition(old or table, position, ts_ms, None, snapshot=snapshot)
     definition = change.optional_object("table")
@@ -244,19 +244,14 @@ def _labels(column: Document) -> list[str]:
     return [_unquoted(label) for label in column.texts("enumValues", mysql.MOST_LABELS)]
 
 
-def table_id(text: str) -> TableId:
-    """Parse a table id such as ``"shop"."orders"``; of the two names that a rename lists, return the new one.
+def table_ids(text: str) -> list[TableId]:
+    """Parse a table id such as ``"shop"."orders"``: the table, or old and new name of a renamed one.
 
     Debezium does not quote a name that begins or ends with a quote itself.
 
     Raises:
         DecodeError: the text is not a table id.
     """
-    return _table_ids(text)[-1]
-
-
-def _table_ids(text: str) -> list[TableId]:
-    """Return the table, or old and new name of a renamed table."""
     for comma in re.finditer(",", text):
         try:
             return [_one_id(text[: comma.start()]), _one_id(text[comma.end() :])]

@@ -25,7 +25,7 @@ from replicator.model.types import (
     decimal,
 )
 from replicator.schema.history.builder import build_history
-from replicator.schema.history.declared import table_definitions, table_id
+from replicator.schema.history.declared import table_definitions, table_ids
 from replicator.schema.history.versions import TableDefinition
 from replicator.schema.types.mysql import declared, kept_size, reconciled, stored
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
@@ -423,5 +423,5 @@ def test_table_definitions_refuse_a_record_that_is_not_a_schema_change(text: byt
         ('"shop"."te', TableId("shop", '"te')),
     ],
 )
-def test_table_id_parses_quoted_and_unquoted_names(text: str, table: TableId) -> None:
-    assert table_id(text) == table
+def test_table_ids_parses_quoted_and_unquoted_names(text: str, table: TableId) -> None:
+    assert table_ids(text)[-1] == table
