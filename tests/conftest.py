@@ -12,6 +12,7 @@ import pytest
 import requests
 from hypothesis import settings
 
+from replicator.cli.next_steps import remember_config
 from replicator.errors import JavaMissing, StackError
 from replicator.operations.stack import PARTS, LocalStack, Options
 from tests.support.conformance import PAGE, ConformancePage
@@ -60,6 +61,13 @@ def _other_cases(items: list[pytest.Item]) -> set[pytest.Item]:
         if marks & {"spark", "stack"} and not marks & {"long", "every_case"}:
             tests[item.nodeid.partition("[")[0]].append(item)
     return {item for test, cases in tests.items() for item in cases if item is not one_case(test, cases)}
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_config() -> Iterator[None]:
+    """Forget the configuration file of a command that a test ran in this process; next steps would name it."""
+    yield
+    remember_config(None)
 
 
 @pytest.fixture
