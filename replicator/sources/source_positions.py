@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import ConnectError
+from replicator.errors import ConnectError, UsageError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.settings import connect_client
@@ -38,6 +38,28 @@ def source_positions(config: Config) -> SourcePositions | None:
     if client is None or not isinstance(config.log, KafkaLog):
         return None
     return _LivePositions(config, client, config.log.topic_prefix)
+
+
+def required_positions(config: Config) -> SourcePositions:
+    """Return access to the positions.
+
+    Raises:
+        UsageError: the configuration names no source, or not Kafka Connect.
+    """
+    if (positions := source_positions(config)) is None:
+        raise UsageError(
+            "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
+            'add connect_url = "http://…" to [log]',
+        )
+    return positions
+
+
+def known_offset(positions: SourcePositions) -> ConnectorOffset | None:
+    """Return what the connector has confirmed; None if that is not known at the moment."""
+    try:
+        return positions.confirmed()
+    except ConnectError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

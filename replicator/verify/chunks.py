@@ -2,14 +2,13 @@
 
 Ranges need a key that begins with integers or with BINARY: MySQL orders texts by collations, which nothing else
 computes. Rows of other tables go into buckets, by the CRC-32 of their key (without a key: of the whole row). A bucket
-is no range of an index, so each look at some of them reads the whole table. Ranges that differ are divided into parts,
-which are buckets of a range.
+is no range of an index, so each look at some of them reads the whole table.
 """
 
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +19,6 @@ from replicator.verify.canonical import row_text
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Checksum, forms, hash_rows, row_texts
 from replicator.verify.ordered_keys import Key, Numbers, encoded_keys, key_text, keys_of_rows
-
-PARTS: Final = 500
-"""Number of parts of a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,7 @@ class BucketChunks:
     @property
     def bucket(self) -> str:
         """The SQL expression of the bucket of a row."""
-        return _hash(self.table, self.buckets)
+        return f"(CRC32({row_text(self.table.identity)}) MOD {self.buckets})"
 
     def condition(self) -> str:
         """Return the SQL condition for the rows of the buckets."""
@@ -111,30 +107,10 @@ class BucketChunks:
 
     def numbers(self, rows: pa.Table) -> Numbers:
         """Return the number of the bucket of each row; -1 for a row in none of them."""
-        found = _hashes(self.table, rows, self.buckets)
+        identity = self.table.identity
+        texts = row_texts(forms(rows, identity), identity).to_pylist()
+        found = np.fromiter(map(zlib.crc32, texts), np.int64, len(texts)) % self.buckets
         return found if self.wanted is None else _places(found, self.wanted)
-
-
-@dataclass(frozen=True, slots=True)
-class PartChunks:
-    """Parts of ranges: the rows of each range by a hash of their identity.
-
-    They are numbered through all ranges, `PARTS` for each. If `wanted` is given, only these are numbered, in its order.
-    """
-
-    ranges: RangeChunks
-    wanted: tuple[int, ...] | None = None
-
-    def __len__(self) -> int:
-        return PARTS * len(self.ranges) if self.wanted is None else len(self.wanted)
-
-    def numbers(self, rows: pa.Table) -> Numbers:
-        """Return the number of the part of each row; -1 for a row in none of them."""
-        numbers = self.ranges.numbers(rows)
-        inside = numbers >= 0
-        kept = rows if inside.all() else rows.filter(pa.array(inside))
-        numbers[inside] = numbers[inside] * PARTS + _hashes(self.ranges.table, kept, PARTS)
-        return numbers if self.wanted is None else _places(numbers, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,21 +131,6 @@ class ChosenKeys:
         """Return 0 for each row with such a key, -1 for the others."""
         found: Numbers = np.isin(hash_rows(rows, self.table.key), self.hashes).astype(np.int64) - 1
         return found
-
-
-def part_of(table: ComparedTable) -> str:
-    """Return the SQL expression of the part of a range to which a row belongs."""
-    return _hash(table, PARTS)
-
-
-def _hash(table: ComparedTable, count: int) -> str:
-    return f"(CRC32({row_text(table.identity)}) MOD {count})"
-
-
-def _hashes(table: ComparedTable, rows: pa.Table, count: int) -> Numbers:
-    """Return for each row what `_hash` returns in MySQL."""
-    texts = row_texts(forms(rows, table.identity), table.identity).to_pylist()
-    return np.fromiter(map(zlib.crc32, texts), np.int64, len(texts)) % count
 
 
 def _places(numbers: Numbers, wanted: Sequence[int]) -> Numbers:

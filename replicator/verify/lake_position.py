@@ -1,7 +1,7 @@
 """Wait until mirrors contain all changes before a position of the source."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,17 +9,17 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from replicator.config import Config, KafkaLog
-from replicator.errors import ConnectError, Unsettled, UsageError
+from replicator.config import Config
+from replicator.errors import Unsettled
 from replicator.lake.reading.reader import newest_marker, tables_in
-from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.model.binlog import BinlogEnd
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import counted
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY
-from replicator.sources.connector.connect import KafkaConnect
-from replicator.sources.connector.settings import connect_client
+from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
+from replicator.sources.source_positions import known_offset, required_positions
 from replicator.verify.later_changes import Offsets, offsets
 
 _FEW: Final = 20
@@ -48,6 +48,11 @@ class LakeTable:
         """Partition → the first offset that the mirror lacks."""
         return offsets(self.marker, self.topic)
 
+    @property
+    def topic_id(self) -> str | None:
+        """The id of its topic."""
+        return self.marker.topic_ids.get(self.topic)
+
 
 def lake_tables(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> dict[TableId, LakeTable]:
     """Load the lake tables of some source tables, of those that have a mirror.
@@ -58,36 +63,32 @@ def lake_tables(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> 
         LakeUnavailable: a marker cannot be read.
     """
     wanted, lake = list(tables), config.lake
-    mirrors, changelogs = _usual(catalog, config, wanted) if len(wanted) <= _FEW else ({}, {})
-    if len(mirrors) < len(wanted):
-        mirrors = _by_source(tables_in(catalog, lake.namespace).values())
-        changelogs = _by_source(tables_in(catalog, lake.changes_namespace).values())
+    mirrors, changelogs = (
+        _by_source(catalog, config, namespace, wanted)
+        for namespace in (lake.namespace, lake.changes_namespace)
+    )
     found = {}
     for table in wanted:
         mirror = mirrors.get(str(table))
         marker = None if mirror is None else newest_marker(mirror)
         if mirror is not None and marker is not None:
-            found[table] = LakeTable(_topic(config, table), mirror, marker, changelogs.get(str(table)))
+            topic = f"{config.log.topic_prefix}.{topic_name(table)}"
+            found[table] = LakeTable(topic, mirror, marker, changelogs.get(str(table)))
     return found
 
 
-def _by_source(tables: Iterable[Table]) -> dict[str, Table]:
-    return {source: table for table in tables if (source := table.properties.get(SOURCE_KEY))}
-
-
-def _usual(
-    catalog: Catalog, config: Config, tables: Iterable[TableId]
-) -> tuple[dict[str, Table], dict[str, Table]]:
-    """Return the mirrors and changelogs that have the names of their source tables, as most have."""
-    lake = config.lake
-    return (
-        {str(t): m for t in tables if (m := usual_table(catalog, config, lake.namespace, t)) is not None},
-        {
-            str(t): c
-            for t in tables
-            if (c := usual_table(catalog, config, lake.changes_namespace, t)) is not None
-        },
-    )
+def _by_source(
+    catalog: Catalog, config: Config, namespace: str, wanted: Sequence[TableId]
+) -> dict[str, Table]:
+    """Return the lake tables of a namespace by their source tables: a few by their names, or else all."""
+    found: dict[str, Table] = {}
+    if len(wanted) <= _FEW:
+        usual = ((str(table), usual_table(catalog, config, namespace, table)) for table in wanted)
+        found = {source: table for source, table in usual if table is not None}
+    if len(found) < len(wanted):
+        every = tables_in(catalog, namespace).values()
+        found = {source: table for table in every if (source := table.properties.get(SOURCE_KEY))}
+    return found
 
 
 def usual_table(catalog: Catalog, config: Config, namespace: str, table: TableId) -> Table | None:
@@ -98,16 +99,6 @@ def usual_table(catalog: Catalog, config: Config, namespace: str, table: TableId
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     return found if found.properties.get(SOURCE_KEY) == str(table) else None
-
-
-def _topic(config: Config, table: TableId) -> str:
-    return f"{_kafka_log(config).topic_prefix}.{topic_name(table)}"
-
-
-def _kafka_log(config: Config) -> KafkaLog:
-    if not isinstance(config.log, KafkaLog):
-        raise UsageError("only a mirror of a Kafka log can be compared with its source")
-    return config.log
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +124,13 @@ class LakePosition:
             UsageError: Kafka Connect is not configured.
             LogError: Kafka does not answer.
         """
-        log, client = _kafka_log(self.config), connect_client(self.config)
-        if client is None:
-            raise UsageError("only Kafka Connect knows up to where the connector has read")
-        prefix, deadline = log.topic_prefix, time.monotonic() + self.seconds
-        while not _covers(client, prefix, end):
+        positions, deadline = required_positions(self.config), time.monotonic() + self.seconds
+        while (offset := known_offset(positions)) is None or not offset.covers(end):
             self.on_wait(f"the connector reads up to {end}")
             if time.monotonic() > deadline:
                 raise Unsettled(f"the connector has not read up to {end} within {self.seconds:g} s", _RUN)
             time.sleep(self.poll_seconds)
-        admin = KafkaAdmin(log, timeout_s=PATIENT_S)
+        admin = KafkaAdmin(kafka_log(self.config), timeout_s=PATIENT_S)
         partitions = admin.partitions()
         wanted = [(t.topic, p) for t in tables.values() for p in partitions.get(t.topic, [])]
         found = admin.end_offsets(wanted, committed=True) if wanted else {}
@@ -185,13 +173,3 @@ def _unsettled(known: LakeTable, ends: Offsets) -> str | None:
     if known.marker.snapshot is not None and known.marker.snapshot.replaces_rows:
         return "the connector is taking a new snapshot of the table"
     return None
-
-
-def _covers(client: KafkaConnect, topic_prefix: str, end: BinlogEnd) -> bool:
-    """Return whether the connector has written all changes before `end` to the log."""
-    try:
-        connector = client.find(topic_prefix)
-        offset = None if connector is None else client.offset(connector.name)
-        return offset is not None and ConnectorOffset.from_json(offset).covers(end)
-    except (ConnectError, ValueError):
-        return False

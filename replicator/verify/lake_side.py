@@ -1,10 +1,11 @@
 """Read checksums and rows of a mirror at one snapshot, in batches of bounded size."""
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
@@ -14,13 +15,14 @@ from pyiceberg.types import NestedField, PrimitiveType
 
 from replicator.consumer.files import FileReader, FilesGone
 from replicator.errors import LakeError, UnsupportedChange
-from replicator.verify.ahead import ahead
 from replicator.verify.chunks import Chunks, ChunkSums, KeyRange
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import forms, hashes, row_texts
 from replicator.verify.ordered_keys import Numbers
 
 _SLICE_ROWS: Final = 16_384
+_END: Final = object()
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class LakeSide:
             SchemaError: a column is missing, or has a type that cannot be compared.
         """
         read = 0
-        with closing(ahead(self._texts(chunks, within))) as parts:
+        with closing(_ahead(self._texts(chunks, within))) as parts:
             for rows, numbers, texts in parts:
                 read += rows
                 sums.add(numbers, hashes(texts))
@@ -139,3 +141,15 @@ def _bound(field: NestedField, bounds: Mapping[int, bytes] | None) -> Any:
         )
     except struct.error:  # the file has a narrower type than the column has now
         return None
+
+
+def _ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
+    """Yield the items of an iterator, which runs in a thread of its own and is one item ahead.
+
+    Close the result if it is not read to its end: the thread then ends with the item that it computes.
+    """
+    with ThreadPoolExecutor(1, "ahead") as pool:
+        following = pool.submit(next, items, _END)
+        while (item := following.result()) is not _END:
+            following = pool.submit(next, items, _END)
+            yield cast("Item", item)

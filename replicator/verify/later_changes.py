@@ -5,7 +5,7 @@ chunk, and that of each image before it is added. If the mirror's row of a key i
 the sums differ, as they must.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -119,24 +119,54 @@ def later_changes(
     Raises:
         Unsettled: a change has no images, so it cannot be undone.
     """
-    schema = changelog.schema()
-    change = change_column_of(schema)
-    names = {field.name for field in schema.fields}
-    wanted = [c.lake for c in table.columns if c.lake in names]
-    reader = FileReader.of(changelog, schema.select(*wanted, change))
-    snapshot = changelog.current_snapshot()
-    parts = []
-    if snapshot is not None:
+    names = {field.name for field in changelog.schema().fields}
+    wanted = [column.lake for column in table.columns if column.lake in names]
+    changes = Changelog.of(table.name, changelog, wanted)
+    parts = [
+        _between(part, changes.change, since, until)
+        for part in changes.rows(lambda file: _may_have(file, since, until))
+    ]
+    rows = pa.concat_tables(parts) if parts else changes.reader.arrow_schema.empty_table()
+    return _classified(table, rows, changes.change, fence)
+
+
+@dataclass(frozen=True, slots=True)
+class Changelog:
+    """A changelog, of which some columns are read.
+
+    Attributes:
+        table: the name of the source table.
+        change: the column with the description of a change.
+    """
+
+    table: str
+    changelog: Table
+    change: str
+    reader: FileReader
+
+    @classmethod
+    def of(cls, table: str, changelog: Table, columns: Sequence[str]) -> "Changelog":
+        """Return the changelog of a table."""
+        schema = changelog.schema()
+        change = change_column_of(schema)
+        return cls(table, changelog, change, FileReader.of(changelog, schema.select(*columns, change)))
+
+    def rows(self, may_have: Callable[[LogFile], bool] = lambda _: True) -> Iterator[pa.Table]:
+        """Yield the rows of the files that may have wanted ones.
+
+        Raises:
+            Unsettled: files were deleted meanwhile.
+        """
+        if (snapshot := self.changelog.current_snapshot()) is None:
+            return
         try:
-            for file in live_files(changelog, int(snapshot.snapshot_id)):
-                if _may_have(file, since, until):
-                    parts += [_between(part, change, since, until) for part in reader.batches(file.data)]
+            for file in live_files(self.changelog, int(snapshot.snapshot_id)):
+                if may_have(file):
+                    yield from self.reader.batches(file.data)
         except FilesGone as error:
             raise Unsettled(
-                f"files of the changelog of {table.name} were deleted meanwhile", _AGAIN
+                f"files of the changelog of {self.table} were deleted meanwhile", _AGAIN
             ) from error
-    rows = pa.concat_tables(parts) if parts else reader.arrow_schema.empty_table()
-    return _classified(table, rows, change, fence)
 
 
 def offsets(marker: CommitMarker, topic: str) -> Offsets:

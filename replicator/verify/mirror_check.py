@@ -33,23 +33,17 @@ from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
 from replicator.sources.mysql.tables import selected_tables
 from replicator.sources.mysql.throttle import ReplicaWatch, StopSignal
-from replicator.verify.changed_keys import (
-    AllRows,
-    ChangedKeys,
-    Since,
-    changed_keys,
-    parse_since,
-    since_last,
-)
+from replicator.sources.source_positions import required_positions
+from replicator.verify.changed_keys import AllRows, changed_keys, parse_since, since_last
 from replicator.verify.chunks import KeyRange, keys_between
 from replicator.verify.compared_table import ComparedTable, compared_table
 from replicator.verify.interruption import Interruption, ending_statements
 from replicator.verify.lake_position import LakePosition, LakeTable, lake_tables
 from replicator.verify.lake_rows import no_rows
 from replicator.verify.lake_side import LakeSide
-from replicator.verify.later_changes import LaterChanges, Offsets, later_changes, nothing_later
-from replicator.verify.ordered_keys import key_as_text, key_of_text, key_of_texts
-from replicator.verify.progress import Part, Progress, continued, new_progress, read_progress
+from replicator.verify.later_changes import LaterChanges, later_changes, nothing_later
+from replicator.verify.ordered_keys import key_of_text, key_of_texts
+from replicator.verify.progress import Progress, continued, new_progress, read_progress
 from replicator.verify.results import (
     Report,
     SchemaFinding,
@@ -60,7 +54,7 @@ from replicator.verify.results import (
 )
 from replicator.verify.schema_comparison import compare_schema, mirror_key
 from replicator.verify.source_side import Fence, SourceSide, has_rows, open_source
-from replicator.verify.table_check import ALL, Checked, Limits, TableCheck
+from replicator.verify.table_check import ALL, Limits, TableCheck
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is done, and the number of rows that are done and in all."""
@@ -110,12 +104,6 @@ class Wanted:
         """Whether only some keys are checked."""
         return (self.first, self.last) != (None, None)
 
-    def since_of(self, checked: VerifiedTable | None, topic_id: str | None) -> Since | AllRows | None:
-        """Return which changes count, for a table with its last check; None if all rows are wanted."""
-        if self.since is None:
-            return None
-        return since_last(checked, topic_id) if self.since == _LAST else parse_since(self.since)
-
 
 def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: None) -> Report:
     """Compare a mirror with its source, and record the result in the `_ops` namespace.
@@ -134,18 +122,15 @@ def verify(config: Config, wanted: Wanted, on_progress: OnProgress = lambda *_: 
     progress = _progress(config, wanted)
     found = {table: progress.results[str(table)] for table in tables if str(table) in progress.results}
     with open_catalog(config.lake) as catalog:
-        fence: Fence | None = None
-        # Their mirrors do not reach the position.
+        # The mirrors of paused tables do not reach the position.
         paused = _paused(namespace_properties(catalog, config.lake.ops_namespace))
         found |= {table: paused[str(table)] for table in tables if str(table) in paused}
-        for _ in range(_MOST_CHECKS):
-            left = [table for table in tables if table not in found or found[table].passing]
-            if not left and fence is not None:
+        check = _Check(config, wanted, catalog, progress, on_progress)
+        fence = check.run(tables, found)
+        for _ in range(_MOST_CHECKS - 1):
+            if all(table in found and not found[table].passing for table in tables):
                 break
-            fence, checked = _check(config, wanted, catalog, left, progress, on_progress)
-            found |= {table: settled(found.get(table), result) for table, result in checked.items()}
-        if fence is None:
-            raise RuntimeError("no check was made")
+            fence = check.run(tables, found)
         results = list(found.values())
         if not wanted.patterns:
             results += _left_over(catalog, config, tables)
@@ -184,30 +169,7 @@ def _check_config(config: Config) -> None:
             "a mirror of an archive cannot be compared with the source, which has later changes",
             'set log.kind = "kafka"',
         )
-    if config.log.connect_url is None:
-        raise UsageError(
-            "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
-            'add connect_url = "http://…" to [log]',
-        )
-
-
-def _check(
-    config: Config,
-    wanted: Wanted,
-    catalog: Catalog,
-    tables: Sequence[TableId],
-    progress: Progress,
-    on_progress: OnProgress,
-) -> tuple[Fence, dict[TableId, TableResult]]:
-    """Check tables at one position of the source."""
-    on_progress("the lake is read", 0, 0)
-    before = lake_tables(catalog, config, tables)
-    with (
-        open_source(config, wanted.limits.connections) as (connections, fence),
-        ending_statements(wanted.interruption, config.source, connections),
-    ):
-        check = _Check(config, wanted, catalog, connections, fence, progress, on_progress)
-        return fence, check.run(tables, before)
+    required_positions(config)
 
 
 def _options(wanted: Wanted) -> dict[str, str | int | float | None]:
@@ -226,177 +188,180 @@ def _options(wanted: Wanted) -> dict[str, str | int | float | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """The check of some tables at one position."""
+    """The checks of some tables."""
 
     config: Config
     wanted: Wanted
     catalog: Catalog
-    connections: Sequence[Connection]
-    fence: Fence
     progress: Progress
     on_progress: OnProgress
 
-    def run(
-        self, tables: Sequence[TableId], before: Mapping[TableId, LakeTable]
-    ) -> dict[TableId, TableResult]:
-        if not tables:
-            # Nothing must reach the position.
-            return {}
+    def run(self, tables: Sequence[TableId], results: dict[TableId, TableResult]) -> Fence:
+        """Check the tables that are not decided in `results` at one position of the source, and add theirs."""
+        left = [table for table in tables if table not in results or results[table].passing]
+        self.on_progress("the lake is read", 0, 0)
+        before = lake_tables(self.catalog, self.config, left)
+        with (
+            open_source(self.config, self.wanted.limits.connections) as (connections, fence),
+            ending_statements(self.wanted.interruption, self.config.source, connections),
+        ):
+            # Without tables, nothing must reach the position.
+            found, late = self._settled(fence, before) if left else ({}, {})
+            properties = namespace_properties(self.catalog, self.config.lake.ops_namespace)
+            checked = {check.table: check for check in verified_in(properties)}
+            for table in left:
+                if table not in before:
+                    result = self._without_mirror(connections[0], table)
+                elif table not in found:
+                    result = TableResult(str(table), Verdict.UNDECIDED, late.get(table))
+                else:
+                    lake = before[table], found[table]
+                    result = _Comparison(self, connections, fence, table, *lake, checked.get(table)).result()
+                result = replace(result, position=str(fence.before))
+                if not result.passing:
+                    self.progress.add_result(result)
+                results[table] = settled(results.get(table), result)
+                failpoints.reach("after-verified-table")
+        return fence
+
+    def _settled(
+        self, fence: Fence, before: Mapping[TableId, LakeTable]
+    ) -> tuple[dict[TableId, LakeTable], dict[TableId, str]]:
+        """Return the tables whose mirrors have reached the position, and why others have not."""
         lake = LakePosition(self.config, self.wanted.wait_seconds, self._waits, self.wanted.poll_seconds)
-        ends = lake.ends(self.fence.awaited, before)
-        found, late = lake.settled(self.catalog, ends)
-        rules = ColumnRuleBook(self.config)
-        checked = {check.table: check for check in verified_in(self._ops_properties())}
-        results = {}
-        for table in tables:
-            if table not in before:
-                result = self._without_mirror(table)
-            elif table not in found:
-                result = TableResult(str(table), Verdict.UNDECIDED, late.get(table))
-            else:
-                result = self._guarded(table, rules, before[table], found[table], checked.get(table))
-            results[table] = replace(result, position=str(self.fence.before))
-            if not result.passing:
-                self.progress.add_result(results[table])
-            failpoints.reach("after-verified-table")
-        return results
+        return lake.settled(self.catalog, lake.ends(fence.awaited, before))
 
     def _waits(self, awaited: str) -> None:
         self.wanted.interruption.go_on()
         self.on_progress(f"waiting: {awaited}", 0, 0)
 
-    def _ops_properties(self) -> Mapping[str, str]:
-        return namespace_properties(self.catalog, self.config.lake.ops_namespace)
-
-    def _without_mirror(self, table: TableId) -> TableResult:
+    def _without_mirror(self, connection: Connection, table: TableId) -> TableResult:
         options = self.config.table(str(table))
-        if options.keyless == "changelog" and not (
-            options.key or read_primary_key(self.connections[0], table)
-        ):
+        if options.keyless == "changelog" and not (options.key or read_primary_key(connection, table)):
             note = _note("it has no key, and is configured to have no mirror")
             return TableResult(str(table), Verdict.EQUAL, schema=[note])
-        if not has_rows(self.connections[0], table):
+        if not has_rows(connection, table):
             return TableResult(str(table), Verdict.EQUAL, schema=[_note("it is empty and not in the lake")])
         return TableResult(str(table), Verdict.DIFFERENT, schema=[_wrong("the lake has no mirror of it")])
 
-    def _guarded(
-        self,
-        table: TableId,
-        rules: ColumnRuleBook,
-        before: LakeTable,
-        lake: LakeTable,
-        checked: VerifiedTable | None,
-    ) -> TableResult:
-        """Check a table; if that fails for a reason of its own, it is undecided."""
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """The comparison of one table.
+
+    Attributes:
+        before, lake: its lake tables before the transaction of the source began, and at the position.
+        checked: its last check.
+    """
+
+    check: _Check
+    connections: Sequence[Connection]
+    fence: Fence
+    table: TableId
+    before: LakeTable
+    lake: LakeTable
+    checked: VerifiedTable | None
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is checked."""
+        return self.check.wanted
+
+    def result(self) -> TableResult:
+        """Compare the table; if that fails for a reason of its own, it is undecided."""
         try:
-            result = self._table(table, rules, before, lake, checked)
-            return replace(result, offsets=before.offsets, topic_id=before.marker.topic_ids.get(before.topic))
+            return replace(self._compared(), offsets=self.before.offsets, topic_id=self.before.topic_id)
         except (SourceUnavailable, LakeUnavailable):
             raise
         except ReplicatorError as error:
-            reason = "; ".join(filter(None, (error.message, error.hint)))
-            return TableResult(str(table), Verdict.UNDECIDED, reason, passing=isinstance(error, Unsettled))
+            reason, passing = (
+                "; ".join(filter(None, (error.message, error.hint))),
+                isinstance(error, Unsettled),
+            )
         except DBAPIError as error:
             if not error.orig or error.orig.args[0] not in _CHANGED:
                 raise
-            reason = "its definition changed in the source during the check"
-            return TableResult(str(table), Verdict.UNDECIDED, reason, passing=True)
+            reason, passing = "its definition changed in the source during the check", True
+        return TableResult(str(self.table), Verdict.UNDECIDED, reason, passing=passing)
 
-    def _table(
-        self,
-        table: TableId,
-        rules: ColumnRuleBook,
-        before: LakeTable,
-        lake: LakeTable,
-        checked: VerifiedTable | None,
-    ) -> TableResult:
-        compared = compared_table(self.connections[0], self.config, rules, table, mirror_key(lake.mirror))
-        schema = list(compare_schema(compared, lake.mirror))
-        compared = compared.in_lake({field.name for field in lake.mirror.schema().fields})
-        if before.marker.topic_ids.get(before.topic) != lake.marker.topic_ids.get(lake.topic):
+    def _compared(self) -> TableResult:
+        config, mirror = self.check.config, self.lake.mirror
+        table = compared_table(
+            self.connections[0], config, ColumnRuleBook(config), self.table, mirror_key(mirror)
+        )
+        schema = list(compare_schema(table, mirror))
+        table = table.in_lake({field.name for field in mirror.schema().fields})
+        if self.before.topic_id != self.lake.topic_id:
             raise Unsettled("its topic was recreated meanwhile", "check again")
-        later, unknown = self._later(compared, before.offsets, lake)
-        changed = self._changed(table, compared, before, lake, checked)
+        later, unknown = self._later(table)
+        changed = self._changed(table)
         if isinstance(changed, AllRows):
             schema.append(_note(f"all rows were checked: {changed.reason}"))
             changed = None
         try:
-            result = self._compare(compared, lake, later, schema, changed)
+            result = self._rows(table, later, schema, changed)
         except SchemaError as error:
             if all(finding.severity is Severity.NOTE for finding in schema):
                 raise
-            return TableResult(
-                str(table), Verdict.DIFFERENT, f"its rows were not compared: {error.message}", schema=schema
-            )
+            reason = f"its rows were not compared: {error.message}"
+            return TableResult(table.name, Verdict.DIFFERENT, reason, schema=schema)
         if unknown and result.counts and result.verdict is Verdict.DIFFERENT:
-            return replace(
-                result,
-                verdict=Verdict.UNDECIDED,
-                reason=f"it has no changelog, and {counted(unknown, 'event')} arrived meanwhile, which cannot be "
-                "undone; check again when it changes less",
-                passing=True,
-            )
+            reason = f"it has no changelog, and {counted(unknown, 'event')} arrived meanwhile, which cannot be undone; "
+            reason += "check again when it changes less"
+            return replace(result, verdict=Verdict.UNDECIDED, reason=reason, passing=True)
         return result
 
-    def _changed(
-        self,
-        table: TableId,
-        compared: ComparedTable,
-        before: LakeTable,
-        lake: LakeTable,
-        checked: VerifiedTable | None,
-    ) -> ChangedKeys | AllRows | None:
+    def _changed(self, table: ComparedTable) -> pa.Table | AllRows | None:
         """Return the keys that are checked, or why it is all rows; None if all are wanted."""
         if self.wanted.keys is not None:
-            return ChangedKeys(self.wanted.keys[table])
-        since = self.wanted.since_of(checked, before.marker.topic_ids.get(before.topic))
-        if since is None or isinstance(since, AllRows):
-            return since
-        return changed_keys(compared, lake.changelog, since)
+            return self.wanted.keys[self.table]
+        if self.wanted.since is None:
+            return None
+        is_last = self.wanted.since == _LAST
+        since = since_last(self.checked, self.before.topic_id) if is_last else parse_since(self.wanted.since)
+        return since if isinstance(since, AllRows) else changed_keys(table, self.lake.changelog, since)
 
-    def _compare(
+    def _rows(
         self,
         table: ComparedTable,
-        lake: LakeTable,
         later: LaterChanges,
         schema: Sequence[SchemaFinding],
-        changed: ChangedKeys | None,
+        changed: pa.Table | None,
     ) -> TableResult:
-        within = self._within(table)
-        parts = [] if changed else self.progress.parts_of(table.name, table.source.fingerprint)
+        """Compare the rows of a table, or those with the keys `changed`."""
+        within, progress, on_progress = self._within(table), self.check.progress, self.check.on_progress
+        parts = progress.parts_of(table.name, table.source.fingerprint) if changed is None else []
         if parts and (last := parts[-1].last) is not None:
             within = KeyRange(tuple(map(key_of_text, last)), within.upto)
         done = sum(chunk.source_rows for part in parts for chunk in part.chunks)
         result = TableCheck(
             table,
             SourceSide.of(self.connections, table),
-            LakeSide(table, lake.mirror, self.wanted.interruption.go_on),
+            LakeSide(table, self.lake.mirror, self.wanted.interruption.go_on),
             later,
             self.wanted.limits,
             schema,
             within,
             changed,
-            lambda rows, total: self.on_progress(table.name, done + rows, max(total, done + rows)),
-            lambda part: self.progress.add_part(table.name, self._part(table, part)),
+            lambda rows, total: on_progress(table.name, done + rows, max(total, done + rows)),
+            lambda part: progress.add_part(table.name, part),
             self._throttle(table),
             self.wanted.interruption.sleep,
         ).run()
         if changed is not None:
-            return replace(
-                result,
-                since=self.wanted.since,
-                is_sampled=self.wanted.since != _LAST or self.wanted.has_bounds,
-            )
+            is_part = self.wanted.since != _LAST or self.wanted.has_bounds
+            return replace(result, since=self.wanted.since, is_sampled=is_part)
         return continued(parts, replace(result, is_sampled=result.is_sampled or self.wanted.has_bounds))
 
     def _throttle(self, table: ComparedTable) -> Callable[[], object]:
         """Return what waits while a replica is too far behind."""
 
         def report_wait(reason: str | None) -> None:
-            self.on_progress(table.name if reason is None else f"waiting: {reason}", 0, 0)
+            self.check.on_progress(table.name if reason is None else f"waiting: {reason}", 0, 0)
 
-        limit = self.config.bootstrap.max_replica_lag or 0.0
-        replicas = ReplicaWatch(watched_servers(self.config), limit, table.source.table, report_wait)
+        config = self.check.config
+        limit = config.bootstrap.max_replica_lag or 0.0
+        replicas = ReplicaWatch(watched_servers(config), limit, self.table, report_wait)
         stopping = self.wanted.interruption.event
         return lambda: replicas.wait(StopSignal(stopping, stopping))
 
@@ -411,23 +376,13 @@ class _Check:
             )
         return keys_between(table, self.wanted.first, self.wanted.last)
 
-    def _part(self, table: ComparedTable, part: Checked) -> Part:
-        return Part(
-            table.source.fingerprint,
-            str(self.fence.before),
-            None if part.upto is None else tuple(map(key_as_text, part.upto)),
-            tuple(part.chunks),
-            tuple(part.rows),
-            part.complete,
-            part.fetched,
-        )
-
-    def _later(self, table: ComparedTable, since: Offsets, lake: LakeTable) -> tuple[LaterChanges, int]:
+    def _later(self, table: ComparedTable) -> tuple[LaterChanges, int]:
         """Return the changes to undo, and the number of events that cannot be undone."""
-        if lake.changelog is not None:
-            return later_changes(table, lake.changelog, self.fence, since, lake.offsets), 0
-        events = sum(end - since.get(partition, 0) for partition, end in lake.offsets.items())
-        return nothing_later(table, no_rows(lake.mirror, table.columns)), events
+        since, until = self.before.offsets, self.lake.offsets
+        if self.lake.changelog is not None:
+            return later_changes(table, self.lake.changelog, self.fence, since, until), 0
+        events = sum(end - since.get(partition, 0) for partition, end in until.items())
+        return nothing_later(table, no_rows(self.lake.mirror, table.columns)), events
 
 
 def _paused(properties: Mapping[str, str]) -> dict[str, TableResult]:

@@ -23,13 +23,11 @@ class Part:
 
     Attributes:
         fingerprint: a text that differs if the table has other columns or another key.
-        position: the binlog position at which it was compared.
         last: the greatest key of the part; None if it is the last part. Bytes are hexadecimal, behind ``x``.
         chunks, rows, complete, fetched: as those of `TableResult`.
     """
 
     fingerprint: str
-    position: str
     last: tuple[str, ...] | None
     chunks: tuple[ChunkResult, ...]
     rows: tuple[RowDifference, ...]

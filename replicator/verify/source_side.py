@@ -22,7 +22,7 @@ from replicator.model.table import TableId
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
 from replicator.verify.canonical import combined_hash
-from replicator.verify.chunks import BucketChunks, KeyRange, part_of
+from replicator.verify.chunks import BucketChunks, KeyRange
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Checksum, Row
 from replicator.verify.ordered_keys import Key, key_value
@@ -251,20 +251,11 @@ class SourceSide:
         )
         return {int(b): Checksum.of_source(rows, combined) for b, rows, combined in self._rows(query)}
 
-    def part_checksums(self, chunk: KeyRange) -> dict[int, Checksum]:
-        """Return the checksums of the parts of a range that have rows."""
-        query = (
-            f"SELECT {part_of(self.table)} AS replicator_part, COUNT(*), {self._combined} "
-            f"FROM {self.table.source.name} WHERE {chunk.condition(self.table)} GROUP BY replicator_part ORDER BY NULL"
+    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
+        """Yield the rows of a range, or of buckets, as canonical forms."""
+        yield from self._rows_where(
+            chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
         )
-        return {int(p): Checksum.of_source(rows, combined) for p, rows, combined in self._rows(query)}
-
-    def rows(self, chunk: KeyRange | BucketChunks, parts: Sequence[int] = ()) -> Iterator[Row]:
-        """Yield the rows of a range, or of buckets, as canonical forms; only those in `parts`, if these are given."""
-        condition = chunk.condition(self.table) if isinstance(chunk, KeyRange) else chunk.condition()
-        if parts:
-            condition += f" AND {part_of(self.table)} IN ({', '.join(map(str, parts))})"
-        yield from self._rows_where(condition)
 
     def _rows_where(self, condition: str) -> Iterator[Row]:
         read = ", ".join(f"CAST({c.expression} AS BINARY)" for c in self.table.columns)

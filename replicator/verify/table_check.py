@@ -1,7 +1,6 @@
-"""Check one table: checksums of chunks, then of parts of those that differ, then the rows of parts that differ.
+"""Check one table: checksums of chunks, then the rows of chunks that differ.
 
-Both sides read at the same time. Memory is bounded by the number of chunks and parts, and by the rows that are compared
-at once.
+Both sides read at the same time. Memory is bounded by the number of chunks, and by the rows that are compared at once.
 """
 
 import random
@@ -11,30 +10,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby, islice
-from typing import Final, Protocol, TypeVar
+from itertools import chain, islice
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.model.reread import KeySpan, Narrowed, prefix_of
-from replicator.verify.changed_keys import ChangedKeys
 from replicator.verify.chunks import (
-    PARTS,
     BucketChunks,
     ChosenKeys,
     Chunks,
     ChunkSums,
     KeyRange,
-    PartChunks,
     RangeChunks,
     keys_between,
 )
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Checksum, Row, hash_rows
+from replicator.verify.lake_side import LakeSide
 from replicator.verify.later_changes import LaterChanges
 from replicator.verify.ordered_keys import Key, key_as_text, key_text
+from replicator.verify.progress import Part
 from replicator.verify.results import (
     ChunkResult,
     Kind,
@@ -45,6 +43,7 @@ from replicator.verify.results import (
     Verdict,
 )
 from replicator.verify.row_comparison import RowComparison, rows_of
+from replicator.verify.source_side import SourceSide
 
 _BUCKET_ROWS: Final = 500
 """Rows of a bucket."""
@@ -57,51 +56,6 @@ _PREFIX_DIGITS: Final = 16
 """Hexadecimal digits of the bytes that count in a span."""
 _MOST_BUCKETS: Final = 50_000
 ALL: Final = KeyRange(None, None)
-Answer = TypeVar("Answer")
-
-
-class SourceRows(Protocol):
-    """What is asked of the source; see `SourceSide`."""
-
-    def chunk_rows(self, within: KeyRange, /) -> int:
-        """Return the number of rows of a chunk."""
-        ...
-
-    def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
-        """Divide a range into ranges of about `rows` rows each."""
-        ...
-
-    def checksum(self, chunk: KeyRange) -> Checksum:
-        """Return the checksum of a range."""
-        ...
-
-    def bucket_checksums(self, chunks: BucketChunks) -> dict[int, Checksum]:
-        """Return the checksums of all buckets that have rows."""
-        ...
-
-    def part_checksums(self, chunk: KeyRange) -> dict[int, Checksum]:
-        """Return the checksums of the parts of a range that have rows."""
-        ...
-
-    def rows(self, chunk: KeyRange | BucketChunks, parts: Sequence[int] = ()) -> Iterator[Row]:
-        """Yield the rows of a range, or of buckets; only those in `parts`, if these are given."""
-        ...
-
-    def rows_with(self, keys: Sequence[Row]) -> Iterator[Row]:
-        """Yield the rows with some keys."""
-        ...
-
-
-class LakeRows(Protocol):
-    """What is asked of the lake; see `LakeSide`."""
-
-    def add_checksums(self, chunks: Chunks, sums: ChunkSums, within: KeyRange | None = None) -> int:
-        """Add all rows to the checksums of their chunks."""
-        ...
-
-    def rows_in(self, chunks: Chunks, within: KeyRange | None = None) -> pa.Table:
-        """Return the rows of some chunks."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +83,6 @@ OnRows = Callable[[int, int], None]
 """Called with the number of rows of the source that were checked, and the estimated number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What was found in a part of the ranges of a table.
-
-    Attributes:
-        upto: the end of the part; None if it is the last one.
-        complete: whether all rows that differ were looked for.
-    """
-
-    upto: Key | None
-    chunks: Sequence[ChunkResult]
-    rows: Sequence[RowDifference]
-    complete: bool
-    fetched: int
-
-
 @dataclass(slots=True)
 class TableCheck:
     """Checks one table.
@@ -161,15 +99,15 @@ class TableCheck:
     """
 
     table: ComparedTable
-    source: SourceRows
-    lake: LakeRows
+    source: SourceSide
+    lake: LakeSide
     later: LaterChanges
     limits: Limits = Limits()
     schema: Sequence[SchemaFinding] = ()
     within: KeyRange = ALL
-    changed: ChangedKeys | None = None
+    changed: pa.Table | None = None
     on_rows: OnRows = lambda *_: None
-    on_part: Callable[[Checked], None] = lambda _: None
+    on_part: Callable[[Part], None] = lambda _: None
     throttle: Callable[[], object] = lambda: None
     sleep: Callable[[float], None] = time.sleep
     _fetched: int = field(default=0, init=False)
@@ -224,7 +162,7 @@ class TableCheck:
             seconds=time.monotonic() - began,
             narrowed=self._narrowed,
             passing=reason is not None,
-            upto=() if self._upto is None else tuple(map(key_as_text, self._upto)),
+            upto=_texts(self._upto) or (),
         )
 
     @property
@@ -237,14 +175,15 @@ class TableCheck:
         for start in range(0, len(ranges), _RANGES_AT_ONCE):
             part = ranges[start : start + _RANGES_AT_ONCE]
             results, known, fetched = self._compare_ranges(part), len(found), self._fetched
-            suspicious = [r for r, result in zip(part, results, strict=True) if not result.equal]
-            self._spans += self._spans_of(suspicious, [r for r in results if not r.equal])
-            if self._complete and suspicious:
-                self._add_differences(found, suspicious)
+            differing = [pair for pair in zip(part, results, strict=True) if not pair[1].equal]
+            self._spans += self._spans_of(differing)
+            if self._complete:
+                self._add_differences(found, differing)
             chunks += results
-            self.on_part(
-                Checked(part[-1].upto, results, found[known:], self._complete, self._fetched - fetched)
-            )
+            last, rows = _texts(part[-1].upto), tuple(found[known:])
+            fetched = self._fetched - fetched
+            fingerprint = self.table.source.fingerprint
+            self.on_part(Part(fingerprint, last, tuple(results), rows, self._complete, fetched))
         return chunks, found
 
     def _first_ranges(self) -> list[KeyRange]:
@@ -258,14 +197,14 @@ class TableCheck:
             self._upto = found[-1].upto
         return found
 
-    def _spans_of(self, ranges: Sequence[KeyRange], results: Sequence[ChunkResult]) -> Iterator[KeySpan]:
+    def _spans_of(self, differing: Sequence[tuple[KeyRange, ChunkResult]]) -> Iterator[KeySpan]:
         """Yield the values of the first column of ranges that differ, if it is in the mirror's key."""
         first = self.table.ranges[0]
         if first not in self.table.key:
             return
         is_signed = first.width is None and not first.is_unsigned
         least, greatest = (-(1 << 63), (1 << 63) - 1) if is_signed else (0, (1 << 64) - 1)
-        for chunk, result in zip(ranges, results, strict=True):
+        for chunk, result in differing:
             low = least if chunk.after is None else _number(chunk.after[0])
             high = greatest if chunk.upto is None else _number(chunk.upto[0])
             yield KeySpan(low, high, result.source_rows)
@@ -288,16 +227,16 @@ class TableCheck:
         first = self.table.ranges[0]
         return Narrowed.to(first.source, self._spans, first.width)
 
-    def _by_keys(self, changed: ChangedKeys) -> tuple[list[ChunkResult], list[RowDifference]]:
+    def _by_keys(self, changed: pa.Table) -> tuple[list[ChunkResult], list[RowDifference]]:
         """Compare the rows of some keys."""
         found, began = list[RowDifference](), time.monotonic()
-        for start in range(0, changed.count, self._rows_at_once):
-            some = changed.rows.slice(start, self._rows_at_once)
+        for start in range(0, changed.num_rows, self._rows_at_once):
+            some = changed.slice(start, self._rows_at_once)
             chosen = ChosenKeys(self.table, np.sort(hash_rows(some, self.table.key)))
             within = self._around(some)
             if not self._add(found, chosen, self.source.rows_with(rows_of(some, self.table.key)), within):
                 break
-            self.on_rows(min(start + self._rows_at_once, changed.count), changed.count)
+            self.on_rows(min(start + self._rows_at_once, changed.num_rows), changed.num_rows)
         self._spans += self._spans_of_rows(found)
         seconds = time.monotonic() - began
         return [ChunkResult(None, None, self._fetched, self._lake_rows, not found, seconds)], found
@@ -310,36 +249,16 @@ class TableCheck:
         values = keys.column(first.lake)
         return keys_between(self.table, int(pc.min(values).as_py()), int(pc.max(values).as_py()))
 
-    def _add_differences(self, found: list[RowDifference], ranges: Sequence[KeyRange]) -> bool:
-        """Add the rows of some ranges that differ. Return False if there are too many."""
-        chunks = RangeChunks(self.table, tuple(ranges))
-        for parts in _grouped(self._compare_parts(PartChunks(chunks)), self._rows_at_once):
-            by_range = [
-                (number, [p % PARTS for p in some]) for number, some in groupby(parts, lambda p: p // PARTS)
-            ]
-            rows = (row for number, some in by_range for row in self.source.rows(ranges[number], some))
-            first, last = by_range[0][0], by_range[-1][0]
-            within = hull(ranges[first : last + 1])
-            if not self._add(found, PartChunks(chunks, tuple(parts)), rows, within):
-                return False
-        return True
-
-    def _compare_parts(self, parts: PartChunks) -> dict[int, int]:
-        """Return the numbers of the parts that differ, in order, each with its number of rows in the source."""
-        ranges, sums = parts.ranges.ranges, ChunkSums(len(parts), distinct=self.table.is_distinct)
-        with self._reading(parts, sums, hull(ranges)) as reading:
-            theirs = {
-                number * PARTS + part: checksum
-                for number, (some, _) in enumerate(self._asked(self.source.part_checksums, ranges, reading))
-                for part, checksum in some.items()
-            }
-        self.later.undo(parts, sums)
-        nothing = Checksum()
-        return {
-            number: found.rows
-            for number in range(len(parts))
-            if (found := theirs.get(number, nothing)) != sums[number]
-        }
+    def _add_differences(
+        self, found: list[RowDifference], differing: Sequence[tuple[KeyRange, ChunkResult]]
+    ) -> None:
+        """Add the rows of some ranges that differ, until there are too many."""
+        counts = {number: result.source_rows for number, (_, result) in enumerate(differing)}
+        for group in _grouped(counts, self._rows_at_once):
+            ranges = tuple(differing[number][0] for number in group)
+            rows = chain.from_iterable(map(self.source.rows, ranges))
+            if not self._add(found, RangeChunks(self.table, ranges), rows, hull(ranges)):
+                return
 
     def _sampled(self, ranges: list[KeyRange]) -> list[KeyRange]:
         if self.limits.sample >= 1:
@@ -354,7 +273,7 @@ class TableCheck:
         sums = ChunkSums(len(ranges), distinct=self.table.is_distinct)
         theirs, rows = list[tuple[Checksum, float]](), 0
         with self._reading(chunks, sums, hull(ranges)) as reading:
-            for found, seconds in self._asked(self.source.checksum, ranges, reading):
+            for found, seconds in self._checksums(ranges, reading):
                 theirs.append((found, seconds))
                 rows += found.rows
                 self.on_rows(rows, max(rows, self.table.source.rows))
@@ -372,33 +291,32 @@ class TableCheck:
             yield reading
             reading.result()
 
-    def _asked(
-        self, ask: Callable[[KeyRange], Answer], ranges: Sequence[KeyRange], reading: "Future[int]"
-    ) -> Iterator[tuple[Answer, float]]:
-        """Yield what the source answers for each range, and how long it took."""
+    def _checksums(
+        self, ranges: Sequence[KeyRange], reading: "Future[int]"
+    ) -> Iterator[tuple[Checksum, float]]:
+        """Yield the source's checksum of each range, and how long it took."""
 
-        def timed(chunk: KeyRange) -> tuple[Answer, float]:
+        def timed(chunk: KeyRange) -> tuple[Checksum, float]:
             began = time.monotonic()
-            return ask(chunk), time.monotonic() - began
+            return self.source.checksum(chunk), time.monotonic() - began
 
         with ThreadPoolExecutor(self.limits.connections, "source") as pool:
             left = iter(ranges)
             running = deque(pool.submit(timed, r) for r in islice(left, self.limits.connections))
             while running:
-                answer, seconds = running.popleft().result()
+                answer = running.popleft().result()
                 if reading.done() and reading.exception() is not None:
                     reading.result()
-                yield answer, seconds
-                self._slow_down(answer)
+                yield answer
+                self._slow_down(answer[0].rows)
                 running.extend(pool.submit(timed, r) for r in islice(left, 1))
 
-    def _slow_down(self, answer: object) -> None:
-        """Wait until the source may be asked again, after it has read the rows of an answer."""
+    def _slow_down(self, rows: int) -> None:
+        """Wait until the source may be asked again, after it has read some rows."""
         self.throttle()
         if self.limits.rows_per_second is None:
             return
-        checksums = answer.values() if isinstance(answer, dict) else [answer]
-        self._asked_rows += sum(c.rows for c in checksums if isinstance(c, Checksum))
+        self._asked_rows += rows
         due = self._began + self._asked_rows / self.limits.rows_per_second
         self.sleep(max(0.0, due - time.monotonic()))
 
@@ -476,3 +394,7 @@ def _number(value: int | bytes) -> int:
 
 def _text(key: Key | None) -> str | None:
     return None if key is None else ", ".join(map(key_text, key))
+
+
+def _texts(key: Key | None) -> tuple[str, ...] | None:
+    return None if key is None else tuple(map(key_as_text, key))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,15 @@ from replicator.verify.chunks import (
     Chunks,
     ChunkSums,
     KeyRange,
-    PartChunks,
     RangeChunks,
 )
 from replicator.verify.compared_table import ComparedTable, _ranges
-from replicator.verify.lake_rows import Checksum, Row, forms, hash_rows
+from replicator.verify.lake_rows import Checksum, Row, hash_rows
+from replicator.verify.lake_side import LakeSide
 from replicator.verify.later_changes import LaterChanges
 from replicator.verify.row_comparison import rows_of as rows_of_forms
+from replicator.verify.source_side import SourceSide
+from replicator.verify.table_check import TableCheck
 from tests.support.compared_rows import arrow_type
 
 
@@ -134,19 +136,8 @@ class MemorySource:
             int(n): self._checksum(self.content.filter(pa.array(numbers == n))) for n in np.unique(numbers)
         }
 
-    def part_checksums(self, chunk: KeyRange) -> dict[int, Checksum]:
-        numbers = PartChunks(RangeChunks(self.table, (chunk,))).numbers(self.content)
-        return {
-            int(n): self._checksum(self.content.filter(pa.array(numbers == n)))
-            for n in np.unique(numbers[numbers >= 0])
-        }
-
-    def rows(self, chunk: KeyRange | BucketChunks, parts: Sequence[int] = ()) -> Iterator[Row]:
-        inside = self._inside(chunk)
-        if parts and isinstance(chunk, KeyRange):
-            wanted = PartChunks(RangeChunks(self.table, (chunk,)), tuple(parts))
-            inside = self.content.filter(pa.array(wanted.numbers(self.content) >= 0))
-        for row in zip(*(a.to_pylist() for a in forms(inside, self.table.columns)), strict=True):
+    def rows(self, chunk: KeyRange | BucketChunks) -> Iterator[Row]:
+        for row in rows_of_forms(self._inside(chunk), self.table.columns):
             self.asked += 1
             yield row
 
@@ -186,3 +177,11 @@ class MemoryLake:
             return self.content
         numbers = RangeChunks(self.table, (within,)).numbers(self.content)
         return self.content.filter(pa.array(numbers >= 0))
+
+
+def table_check(
+    source: MemorySource, lake: MemoryLake, later: LaterChanges | None = None, **options: Any
+) -> TableCheck:
+    """Return the check of a table whose sides are in memory."""
+    sides = cast("SourceSide", source), cast("LakeSide", lake)
+    return TableCheck(source.table, *sides, later or no_changes(source.table), **options)

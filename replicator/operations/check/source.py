@@ -200,11 +200,11 @@ def _privileges(facts: SourceFacts) -> Iterator[CheckResult]:
     yield _privilege(
         facts,
         "LOCK TABLES",
-        grants.somewhere("LOCK TABLES"),
+        grants.locks_tables(),
         required=False,
         grant="GRANT LOCK TABLES ON *.*",
     )
-    unreadable = [t for t in facts.tables if not grants.on_table("SELECT", t.database, t.name)]
+    unreadable = [table for table in facts.tables if not table.is_readable]
     if unreadable:
         databases = sorted({table.database for table in unreadable})
         step = "; ".join(f"GRANT SELECT ON `{database}`.* TO {_account(facts)}" for database in databases)

@@ -3,8 +3,9 @@
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
@@ -14,89 +15,30 @@ from replicator.model.table import TableId
 from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.replication import read_replica_lag
 
-_GRANT = re.compile(r"(?P<verb>GRANT|REVOKE) (?P<privileges>.+?) ON (?P<level>\S.*?) (?:TO|FROM) ", re.DOTALL)
-_LEVEL = re.compile(
-    r"(?:TABLE )?(?:`(?P<database>(?:[^`]|``)+)`|(?P<all>\*))\.(?:`(?P<table>(?:[^`]|``)+)`|\*)"
-)
-_OUTSIDE_PARENTHESES = re.compile(r",\s*(?![^()]*\))")
-
-ALL = "ALL PRIVILEGES"
+_EVERYWHERE = re.compile(r"GRANT (.+) ON \*\.\* TO ", re.DOTALL)
+_NO_UTF8 = frozenset({"armscii8", "dec8", "geostd8", "hp8", "keybcs2", "koi8u", "swe7"})
+"""Character sets that Debezium decodes wrongly."""
+_MOST_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """Privileges by level. Database names are MySQL's patterns: `%` and `_`, escaped by a backslash."""
+    """Privileges of the account, from the lines of `SHOW GRANTS`, which have those of its active roles too."""
 
-    everywhere: frozenset[str] = frozenset()
-    databases: tuple[tuple[str, frozenset[str]], ...] = ()
-    tables: tuple[tuple[str, str, frozenset[str]], ...] = ()
-    revoked: tuple[tuple[str, frozenset[str]], ...] = field(default=())
+    lines: tuple[str, ...] = ()
 
     def globally(self, *privileges: str) -> bool:
         """Return whether one of `privileges` is granted on everything."""
-        return _any(self.everywhere, privileges)
-
-    def somewhere(self, privilege: str) -> bool:
-        """Return whether `privilege` is granted on at least one object."""
-        levels = [
-            self.everywhere,
-            *(granted for _, granted in self.databases),
-            *(g for _, _, g in self.tables),
-        ]
-        return any(_any(granted, (privilege,)) for granted in levels)
-
-    def on_table(self, privilege: str, database: str, table: str) -> bool:
-        """Return whether `privilege` is granted on one table, at any level."""
-        if self.globally(privilege) and not any(
-            name == database and _any(gone, (privilege,)) for name, gone in self.revoked
-        ):
-            return True
+        grants = (found[1].upper().split(", ") for line in self.lines if (found := _EVERYWHERE.match(line)))
         return any(
-            _like(pattern, database) and _any(granted, (privilege,)) for pattern, granted in self.databases
-        ) or any(
-            (owner, name) == (database, table) and _any(granted, (privilege,))
-            for owner, name, granted in self.tables
+            "ALL PRIVILEGES" in granted or not set(privileges).isdisjoint(granted) for granted in grants
         )
 
-
-def parse_grants(lines: Iterable[str]) -> Grants:
-    """Parse the lines of `SHOW GRANTS`; lines that grant roles or proxies contain no privileges."""
-    everywhere: set[str] = set()
-    databases: list[tuple[str, frozenset[str]]] = []
-    tables: list[tuple[str, str, frozenset[str]]] = []
-    revoked: list[tuple[str, frozenset[str]]] = []
-    for line in lines:
-        grant = _GRANT.match(line)
-        level = _LEVEL.fullmatch(grant["level"]) if grant else None
-        if grant is None or level is None:
-            continue
-        # A privilege on single columns, `SELECT (a, b)`, does not cover a table.
-        names = (part.strip().upper() for part in _OUTSIDE_PARENTHESES.split(grant["privileges"]))
-        privileges = frozenset(name for name in names if "(" not in name)
-        database, table = (part and part.replace("``", "`") for part in (level["database"], level["table"]))
-        if grant["verb"] == "REVOKE":
-            revoked.append((database or "", privileges))
-        elif database is None:
-            everywhere |= privileges
-        elif table is None:
-            databases.append((database, privileges))
-        else:
-            tables.append((database, table, privileges))
-    return Grants(frozenset(everywhere), tuple(databases), tuple(tables), tuple(revoked))
-
-
-def _any(granted: frozenset[str], wanted: Iterable[str]) -> bool:
-    return ALL in granted or not granted.isdisjoint(wanted)
-
-
-def _like(pattern: str, name: str) -> bool:
-    expression = re.sub(
-        r"\\(.)|(%)|(_)|(.)",
-        lambda found: ".*" if found[2] else "." if found[3] else re.escape(found[1] or found[4]),
-        pattern,
-        flags=re.DOTALL,
-    )
-    return re.fullmatch(expression, name, re.DOTALL) is not None
+    def locks_tables(self) -> bool:
+        """Return whether LOCK TABLES is granted on everything, or on some databases."""
+        return self.globally("LOCK TABLES") or any(
+            re.match(r"GRANT (?:.*, )?(?:LOCK TABLES|ALL PRIVILEGES)[, ]", line) for line in self.lines
+        )
 
 
 VARIABLES = (
@@ -135,6 +77,7 @@ class TableFacts:
         cascades: names of foreign keys through which a change to another table changes this table's rows.
         defaulted: nullable columns with a default other than NULL.
         garbled: text columns with a character set that the connector decodes wrongly.
+        is_readable: whether the account may select all its columns.
     """
 
     database: str
@@ -146,6 +89,7 @@ class TableFacts:
     cascades: tuple[str, ...] = ()
     defaulted: tuple[str, ...] = ()
     garbled: tuple[str, ...] = ()
+    is_readable: bool = True
 
     @property
     def id(self) -> TableId:
@@ -182,7 +126,7 @@ def read_source_facts(config: Config) -> SourceFacts:
         return SourceFacts(
             user=str(connection.scalar(text("SELECT CURRENT_USER()"))),
             variables=_variables(connection),
-            grants=parse_grants(str(row[0]) for row in connection.execute(text("SHOW GRANTS"))),
+            grants=Grants(tuple(str(row[0]) for row in connection.execute(text("SHOW GRANTS")))),
             tables=_tables(connection, [pair for pair in names if config.includes(".".join(pair))]),
             clock_ahead=float(connection.scalar(text("SELECT UNIX_TIMESTAMP(NOW(6))")) or 0) - time.time(),
             excluded=tuple(name for pair in names if not config.includes(name := ".".join(pair))),
@@ -206,25 +150,26 @@ def _variables(connection: Connection) -> dict[str, str]:
 
 def _tables(connection: Connection, names: list[tuple[str, str]]) -> tuple[TableFacts, ...]:
     keyed = _pairs(connection, _KEYED)
-    columns = _by_table(connection, _COLUMNS)
-    key_columns = _by_table(connection, _KEY_COLUMNS)
-    decimals = _by_table(connection, _WIDE_DECIMALS)
-    cascades = _by_table(connection, _CASCADES)
-    defaulted = _by_table(connection, _DEFAULTED)
-    garbled = _by_table(connection, _GARBLED)
+    columns, key_columns, cascades = (
+        _by_table(connection, query) for query in (_COLUMNS, _KEY_COLUMNS, _CASCADES)
+    )
     return tuple(
         TableFacts(
-            database,
-            name,
-            (database, name) in keyed,
-            tuple(columns[database, name]),
-            tuple(key_columns[database, name]),
-            tuple(decimals[database, name]),
-            tuple(cascades[database, name]),
-            tuple(defaulted[database, name]),
-            tuple(garbled[database, name]),
+            *name,
+            has_primary_key=name in keyed,
+            columns=tuple(c.column_name for c in columns[name]),
+            key_columns=tuple(c.column_name for c in key_columns[name]),
+            wide_decimals=tuple(
+                c.column_name
+                for c in columns[name]
+                if c.data_type == "decimal" and c.numeric_precision > _MOST_DIGITS
+            ),
+            cascades=tuple(c.constraint_name for c in cascades[name]),
+            defaulted=tuple(c.column_name for c in columns[name] if c.has_default),
+            garbled=tuple(c.column_name for c in columns[name] if c.character_set_name in _NO_UTF8),
+            is_readable=all("select" in c.privileges.split(",") for c in columns[name]),
         )
-        for database, name in names
+        for name in names
     )
 
 
@@ -238,35 +183,22 @@ _KEYED = f"""
     GROUP BY table_schema, table_name, index_name HAVING SUM(nullable = 'YES' OR column_name IS NULL) = 0
 """
 _COLUMNS = f"""
-    SELECT table_schema, table_name, column_name FROM information_schema.columns
-    WHERE table_schema NOT IN {_SYSTEM} ORDER BY ordinal_position
+    SELECT table_schema AS `database`, table_name AS `table`, column_name AS column_name, data_type AS data_type,
+      numeric_precision AS numeric_precision, character_set_name AS character_set_name,
+      is_nullable = 'YES' AND column_default IS NOT NULL AS has_default, privileges AS privileges
+    FROM information_schema.columns WHERE table_schema NOT IN {_SYSTEM} ORDER BY ordinal_position
 """
 _KEY_COLUMNS = f"""
-    SELECT table_schema, table_name, column_name FROM information_schema.statistics
+    SELECT table_schema AS `database`, table_name AS `table`, column_name AS column_name
+    FROM information_schema.statistics
     WHERE index_name = 'PRIMARY' AND table_schema NOT IN {_SYSTEM} ORDER BY seq_in_index
 """
-_WIDE_DECIMALS = f"""
-    SELECT table_schema, table_name, column_name FROM information_schema.columns
-    WHERE data_type = 'decimal' AND numeric_precision > 38 AND table_schema NOT IN {_SYSTEM}
-    ORDER BY ordinal_position
-"""
 _CASCADES = f"""
-    SELECT constraint_schema, table_name, constraint_name FROM information_schema.referential_constraints
+    SELECT constraint_schema AS `database`, table_name AS `table`, constraint_name AS constraint_name
+    FROM information_schema.referential_constraints
     WHERE (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))
       AND constraint_schema NOT IN {_SYSTEM}
     ORDER BY constraint_name
-"""
-_DEFAULTED = f"""
-    SELECT table_schema, table_name, column_name FROM information_schema.columns
-    WHERE is_nullable = 'YES' AND column_default IS NOT NULL AND table_schema NOT IN {_SYSTEM}
-    ORDER BY ordinal_position
-"""
-
-_GARBLED = f"""
-    SELECT table_schema, table_name, column_name FROM information_schema.columns
-    WHERE character_set_name IN ('armscii8', 'dec8', 'geostd8', 'hp8', 'keybcs2', 'koi8u', 'swe7')
-      AND table_schema NOT IN {_SYSTEM}
-    ORDER BY ordinal_position
 """
 
 
@@ -274,8 +206,9 @@ def _pairs(connection: Connection, query: str) -> set[tuple[str, str]]:
     return {(str(row[0]), str(row[1])) for row in connection.execute(text(query))}
 
 
-def _by_table(connection: Connection, query: str) -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for database, table, name in connection.execute(text(query)):
-        found[str(database), str(table)].append(str(name))
+def _by_table(connection: Connection, query: str) -> dict[tuple[str, str], list[Any]]:
+    """Return the rows of a query by table."""
+    found: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for row in connection.execute(text(query)):
+        found[str(row.database), str(row.table)].append(row)
     return found

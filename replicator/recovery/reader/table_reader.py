@@ -16,7 +16,6 @@ from replicator import failpoints
 from replicator.config import Config, KafkaLog
 from replicator.errors import (
     ColumnsDiffer,
-    ConnectError,
     NoSuchTable,
     RowsChanged,
     SourceError,
@@ -38,12 +37,11 @@ from replicator.recovery.reader.source_rows import matched_columns
 from replicator.recovery.reader.staging import Staging
 from replicator.recovery.reader.waits import NewPartitions, PreparedRows
 from replicator.schema.history.order import binlog_key
-from replicator.sources.connector.connect import KafkaConnect
-from replicator.sources.connector.settings import connect_client
 from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
 from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe
 from replicator.sources.mysql.throttle import OnWait, StopSignal, Throttle
+from replicator.sources.source_positions import known_offset, required_positions
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -375,13 +373,7 @@ class TableReader:
         Raises:
             UsageError: Kafka Connect cannot be asked.
         """
-        client = connect_client(self.config)
-        if client is None or not isinstance(self.config.log, KafkaLog):
-            raise UsageError(
-                "only Kafka Connect knows up to where the connector has read, and log.connect_url is not set",
-                'add connect_url = "http://…" to [log]',
-            )
-        return partial(_offset, client, self.config.log.topic_prefix)
+        return partial(known_offset, required_positions(self.config))
 
     def _begun_at(self) -> Mapping[int, int]:
         """Return the end of the topic when reading began."""
@@ -415,16 +407,6 @@ def _completed(connection: Connection, state: StagingState) -> StagingState:
         gtids=None if end.gtids is None else str(end.gtids),
         watermark_ms=_time_ms(connection),
     )
-
-
-def _offset(client: KafkaConnect, topic_prefix: str) -> ConnectorOffset | None:
-    """Return the connector's offset; None if it is not known."""
-    try:
-        connector = client.find(topic_prefix)
-        offset = None if connector is None else client.offset(connector.name)
-        return None if offset is None else ConnectorOffset.from_json(offset)
-    except (ConnectError, ValueError):
-        return None
 
 
 def _server_id(connection: Connection) -> int:

@@ -10,21 +10,19 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.errors import UsageError
+from replicator.model.binlog import BinlogEnd
+from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable
 from replicator.verify.changed_keys import (
     AllRows,
-    ChangedKeys,
-    SinceGtids,
-    SinceOffsets,
-    SincePosition,
+    Since,
     changed_keys,
     parse_since,
     since_last,
 )
 from replicator.verify.compared_table import ComparedTable
-from replicator.verify.table_check import TableCheck
-from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, no_changes, rows_of
+from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, rows_of, table_check
 from tests.unit.verify.test_lake_side import SOURCE, TABLE, catalog, changelog_of
 
 __all__ = ["catalog"]
@@ -35,7 +33,7 @@ ROWS = st.dictionaries(KEYS, st.sampled_from(["a", "b", None]), max_size=12)
 
 def check(table: ComparedTable, source: Any, lake: Any, keys: pa.Table) -> Any:
     sides = MemorySource(table, rows_of(table, source)), MemoryLake(table, rows_of(table, lake))
-    return TableCheck(table, *sides, no_changes(table), changed=ChangedKeys(keys)).run()
+    return table_check(*sides, changed=keys).run()
 
 
 @given(ROWS, ROWS, st.sets(KEYS, max_size=8))
@@ -79,16 +77,16 @@ CHANGES: tuple[tuple[int, str | None, str, str, int, str | None], ...] = (
 )
 def test_keys_since_a_position(catalog: SqlCatalog, since: str, wanted: set[int]) -> None:
     found = changed_keys(TABLE, changelog_of(catalog, *CHANGES), parse_since(since))
-    assert isinstance(found, ChangedKeys)
-    assert (set(found.rows.column("id").to_pylist()), found.count) == (wanted, len(wanted))
+    assert isinstance(found, pa.Table)
+    assert (set(found.column("id").to_pylist()), found.num_rows) == (wanted, len(wanted))
 
 
 def test_keys_since_an_offset(catalog: SqlCatalog) -> None:
     changelog = changelog_of(catalog, *CHANGES)
     # An UPDATE has one offset.
-    found = changed_keys(TABLE, changelog, SinceOffsets({0: 13}))
-    assert isinstance(found, ChangedKeys)
-    assert set(found.rows.column("id").to_pylist()) == {3, 4}
+    found = changed_keys(TABLE, changelog, Since({0: 13}))
+    assert isinstance(found, pa.Table)
+    assert set(found.column("id").to_pylist()) == {3, 4}
 
 
 def test_a_truncation_makes_the_keys_unknown(catalog: SqlCatalog) -> None:
@@ -96,7 +94,7 @@ def test_a_truncation_makes_the_keys_unknown(catalog: SqlCatalog) -> None:
     found = changed_keys(TABLE, changelog, parse_since("b.000001:80"))
     assert isinstance(found, AllRows)
     assert "TRUNCATE" in found.reason
-    assert isinstance(changed_keys(TABLE, changelog, parse_since("b.000001:101")), ChangedKeys)
+    assert isinstance(changed_keys(TABLE, changelog, parse_since("b.000001:101")), pa.Table)
 
 
 def test_too_many_keys_and_tables_without_key_or_changelog_have_a_reason(
@@ -121,14 +119,14 @@ def test_too_many_keys_and_tables_without_key_or_changelog_have_a_reason(
 )
 def test_a_last_check_that_does_not_count_has_a_reason(change: dict[str, Any], reason: str) -> None:
     last = VerifiedTable(TableId("shop", "t"), "equal", "b.1:4", 5, 10, 0, offsets={0: 13}, topic_id="id")
-    assert since_last(last, "id") == SinceOffsets({0: 13})
+    assert since_last(last, "id") == Since({0: 13})
     assert since_last(replace(last, **change), "id") == AllRows(reason)
     assert since_last(None, "id") == AllRows("the table was not checked before")
 
 
 def test_positions_are_read() -> None:
-    assert isinstance(parse_since("binlog.000012:4"), SincePosition)
-    assert isinstance(parse_since(f"{SOURCE}:1-6"), SinceGtids)
+    assert parse_since("binlog.000012:4") == Since(BinlogEnd("binlog.000012", 4))
+    assert parse_since(f"{SOURCE}:1-6") == Since(GtidSet.parse(f"{SOURCE}:1-6"))
     for text in ("yesterday", "binlog.000012", "12", "x:y:z"):
         with pytest.raises(UsageError, match="no position"):
             parse_since(text)

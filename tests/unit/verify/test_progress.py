@@ -7,61 +7,45 @@ from typing import Any
 import pytest
 
 from replicator.errors import UsageError
-from replicator.verify import table_check
 from replicator.verify.chunks import KeyRange
 from replicator.verify.ordered_keys import key_as_text, key_of_text
-from replicator.verify.progress import Part, Progress, continued, new_progress, read_progress
+from replicator.verify.progress import Part, continued, new_progress, read_progress
 from replicator.verify.results import TableResult, Verdict
-from replicator.verify.table_check import ALL, Checked, TableCheck
+from replicator.verify.table_check import ALL
 from tests.support.verified_tables import (
     ORDERS,
     UUIDS,
     MemoryLake,
     MemorySource,
-    no_changes,
     rows_of,
+    table_check,
 )
 
 OPTIONS = {"tables": None, "sample": 1.0}
+FINGERPRINT = ORDERS.source.fingerprint
 ROWS = [(n, 0, "x", None, None) for n in range(100)]
 LAKE = [(n, 0, "y" if n in (3, 70) else "x", None, None) for n in range(100)]
 
 
-def check(source: MemorySource, **options: Any) -> TableResult:
-    return TableCheck(
-        ORDERS, source, MemoryLake(ORDERS, rows_of(ORDERS, LAKE)), no_changes(ORDERS), **options
-    ).run()
-
-
-def recorded(progress: Progress, fingerprint: str = "f") -> Any:
-    def add(part: Checked) -> None:
-        last = None if part.upto is None else tuple(map(key_as_text, part.upto))
-        progress.add_part(
-            "shop.t",
-            Part(
-                fingerprint, "b.1:4", last, tuple(part.chunks), tuple(part.rows), part.complete, part.fetched
-            ),
-        )
-
-    return add
+def check(**options: Any) -> TableResult:
+    source, lake = MemorySource(ORDERS, rows_of(ORDERS, ROWS)), MemoryLake(ORDERS, rows_of(ORDERS, LAKE))
+    return table_check(source, lake, **options).run()
 
 
 @pytest.mark.parametrize("done", [1, 4, 10])
 def test_the_rest_of_a_table_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int) -> None:
-    monkeypatch.setattr(table_check, "_RANGES_AT_ONCE", 1)
-    whole = check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)))
-    path, parts = tmp_path / "progress", list[Checked]()
-    check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)), on_part=parts.append)
+    monkeypatch.setattr("replicator.verify.table_check._RANGES_AT_ONCE", 1)
+    whole, path, parts = check(), tmp_path / "progress", list[Part]()
+    check(on_part=parts.append)
     progress = new_progress(path)
     progress.begin(OPTIONS)
     for part in parts[:done]:
-        recorded(progress)(part)
-    known = read_progress(path, OPTIONS).parts_of("shop.t", "f")
+        progress.add_part("shop.t", part)
+    known = read_progress(path, OPTIONS).parts_of("shop.t", FINGERPRINT)
     assert len(known) == done
     last = known[-1].last
     assert last is not None
-    source = MemorySource(ORDERS, rows_of(ORDERS, ROWS))
-    result = continued(known, check(source, within=KeyRange(tuple(map(key_of_text, last)), None)))
+    result = continued(known, check(within=KeyRange(tuple(map(key_of_text, last)), None)))
     assert result.earlier == 7 * done
     assert [d.key["id"] for d in result.rows] == ["3", "70"] == [d.key["id"] for d in whole.rows]
     assert (result.source_rows, result.lake_rows, result.counts) == (100, 100, whole.counts)
@@ -73,13 +57,13 @@ def test_the_rest_of_a_table_is_checked(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_parts_of_another_definition_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_check, "_RANGES_AT_ONCE", 5)
+    monkeypatch.setattr("replicator.verify.table_check._RANGES_AT_ONCE", 5)
     path = tmp_path / "progress"
     progress = new_progress(path)
     progress.begin(OPTIONS)
-    check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)), on_part=recorded(progress))
+    check(on_part=lambda part: progress.add_part("shop.t", part))
     found = read_progress(path, OPTIONS)
-    assert len(found.parts_of("shop.t", "f")) == 3
+    assert len(found.parts_of("shop.t", FINGERPRINT)) == 3
     assert found.parts_of("shop.t", "g") == []
 
 
@@ -87,7 +71,7 @@ def test_results_are_kept_and_a_torn_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "state" / "progress"
     progress = new_progress(path)
     progress.begin(OPTIONS)
-    result = check(MemorySource(ORDERS, rows_of(ORDERS, ROWS)))
+    result = check()
     progress.add_result(result)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with path.open("a") as file:

@@ -34,14 +34,13 @@ from replicator.verify.results import (
     Verdict,
     settled,
 )
-from replicator.verify.table_check import TableCheck
 from tests.support.lake_schemas import validate
-from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, no_changes, rows_of
+from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, rows_of, table_check
 
 
 def checked(table: Any, source: list[Any], lake: list[Any], **options: Any) -> TableResult:
     sides = MemorySource(table, rows_of(table, source)), MemoryLake(table, rows_of(table, lake))
-    return TableCheck(table, *sides, no_changes(table), **options).run()
+    return table_check(*sides, **options).run()
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from replicator.operations.check.source_facts import SourceFacts, TableFacts, parse_grants
+from replicator.operations.check.source_facts import Grants, SourceFacts, TableFacts
 from replicator.operations.check.tables import check_columns
 from tests.support.config import minimal_config
 
 FACTS = SourceFacts(
     "u@%",
     {},
-    parse_grants([]),
+    Grants(),
     (
         TableFacts("shop", "users", columns=("id", "Email", "note"), key_columns=("id",)),
         TableFacts("shop", "orders", columns=("no", "email"), key_columns=("no",)),
