@@ -16,7 +16,7 @@ from typing import Final
 
 from replicator import failpoints
 from replicator.batch import MirrorContext
-from replicator.config import Config, KafkaLog
+from replicator.config import KafkaLog
 from replicator.errors import ConnectError, LogError
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked, record_in
@@ -311,30 +311,3 @@ class ConnectorRepair:
             self._context.config.lake.ops_namespace, REPAIR_KEY, "" if begun is None else begun.to_json()
         )
         self._begun = begun
-
-
-class LostBinlog:
-    """Whether the connector lacks binlogs; a monitoring thread notices it, and the scheduler's thread recovers.
-
-    If MySQL deleted binlogs before the connector had read them, the log lacks changes of all tables, and the connector
-    stays failed. The mirror lets it begin again at the present end of the binlog, and reads every table again.
-    """
-
-    def __init__(self, config: Config) -> None:
-        self._noticed = threading.Event()
-        self._enabled = config.can_read_source and config.heal.mode == "auto"
-
-    def note(self) -> bool:
-        """Note that the connector must begin again. Return whether the mirror recovers from that."""
-        if self._enabled:
-            self._noticed.set()
-        return self._enabled
-
-    @property
-    def is_noticed(self) -> bool:
-        """Whether the mirror must recover."""
-        return self._noticed.is_set()
-
-    def forget(self) -> None:
-        """Note that the connector begins again."""
-        self._noticed.clear()

@@ -23,9 +23,10 @@ from replicator.errors import (
 from replicator.model.common import now_ms
 from replicator.model.reread import Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
-from replicator.recovery.connector_repair import LOST_BINLOG, ConnectorRepair, LostBinlog
+from replicator.recovery.connector_repair import LOST_BINLOG, ConnectorRepair
 from replicator.recovery.gaps import LeftOutTables, notice_other_prefix
 from replicator.recovery.new_tables import NewTables, present_tables
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.policy import Healing
 from replicator.recovery.request import Requests, Tables, Watch
 from replicator.recovery.request_book import RequestBook
@@ -57,14 +58,14 @@ class Recovery:
         context: MirrorContext,
         tables: Tables,
         stopping: threading.Event,
-        lost: LostBinlog | None = None,
+        noted: NotedFailure | None = None,
         watches: MakeWatches = lambda _: (),
     ) -> None:
-        """Recover from a `lost` binlog, if it is monitored, and from what `watches` find once `start` was called."""
+        """Recover from lost binlogs, which are `noted`, and from what `watches` find once `start` was called."""
         self._context = context
         self._tables = tables
         self._stopping = stopping
-        self._lost = lost or LostBinlog(context.config)
+        self._noted = noted or NotedFailure(context.config)
         self._reset_at = 0.0
         self._book = RequestBook(context)
         self._waiting: dict[TableId, Request] = {}
@@ -122,7 +123,7 @@ class Recovery:
     @property
     def is_busy(self) -> bool:
         """Whether a request has not ended, or the source was not asked for new tables or changes yet."""
-        recovers = self._lost.is_noticed or self.connector.is_busy
+        recovers = self._noted.lacks_binlogs or self.connector.is_busy
         recovers = recovers or any(watch.is_behind for watch in self._watches)
         requested = self._running.requests or self._waiting or self._context.misread.any_left
         return bool(requested or self._new_tables.must_ask or recovers)
@@ -155,7 +156,7 @@ class Recovery:
 
     def why_no_tag(self) -> str | None:
         """Return why no tag can be made before tables are read again, which would wait for it; None if it can."""
-        if self._lost.is_noticed:
+        if self._noted.lacks_binlogs:
             return f"the connector must begin again: {LOST_BINLOG}"
         lacking = [table for table in self._held() if table not in self._tables.paused]
         return f"{lacking[0]} lacks changes until it has been read from the source" if lacking else None
@@ -173,7 +174,7 @@ class Recovery:
             self._load()
         for watch in self._watches:
             watch.step()
-        if self._lost.is_noticed and not self._recover(self._lost):
+        if self._noted.lacks_binlogs and not self._recover():
             return
         self.connector.step()
         self._discover()
@@ -351,7 +352,7 @@ class Recovery:
             return False
         return self._new_tables.may_be(table) and self._tables.is_readable(table)
 
-    def _recover(self, lost: LostBinlog) -> bool:
+    def _recover(self) -> bool:
         """Let the connector begin again, and request the re-read of all tables. Return whether that is done.
 
         Raises:
@@ -366,7 +367,7 @@ class Recovery:
                 tables = {*self._mirrored(), *self._running.requests, *self._waiting}
                 self.replace([new_request(table, LOST_BINLOG) for table in sorted(tables)])
             self.connector.begin_again(LOST_BINLOG)
-            lost.forget()
+            self._noted.begins_again()
         except (ConnectError, SourceError) as error:
             self._reset_at = time.monotonic() + _RESET_S
             _LOG.warning("the connector could not be reset, retrying", reason=error.message, next=error.hint)

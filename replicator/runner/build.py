@@ -21,7 +21,7 @@ from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
 from replicator.lake.recoveries import Recoveries
 from replicator.lake.rows.locations import RowLocationCache
-from replicator.recovery.connector_repair import LostBinlog
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.request import Requests, Watch
 from replicator.recovery.service import Recovery
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -33,7 +33,6 @@ from replicator.sources.compressed_positions import CompressedPositions
 from replicator.sources.kafka.schema_registry import GivenSchemas, Registry, WriterSchemas
 from replicator.sources.source_positions import source_positions
 from replicator.watch.failed_connector import FailedConnector
-from replicator.watch.noted_failure import NotedFailure
 from replicator.watch.scheduled_checks import ScheduledChecks
 
 
@@ -42,11 +41,10 @@ class Supervision:
     """What is observed besides the events of a mirror.
 
     Attributes:
-        lost, noted: what a thread notes of the connector: that it lacks binlogs, and why it failed.
+        noted: what a thread notes of the connector: why it failed.
         definitions, values: whether definitions and rows are compared with the source.
     """
 
-    lost: LostBinlog
     noted: NotedFailure
     definitions: bool
     values: bool
@@ -54,8 +52,7 @@ class Supervision:
     @classmethod
     def of(cls, config: Config, *, definitions: bool = False, values: bool = False) -> "Supervision":
         """Return the supervision of a mirror that reads Kafka."""
-        lost = LostBinlog(config)
-        return cls(lost, NotedFailure(config, lost.note), definitions, values)
+        return cls(NotedFailure(config), definitions, values)
 
 
 def open_scheduler(
@@ -100,7 +97,7 @@ def _recovery(
 ) -> Recovery:
     if supervision is None or not isinstance(context.config.log, KafkaLog):
         return Recovery(context, tables, stopping)
-    return Recovery(context, tables, stopping, supervision.lost, partial(_watches, context, supervision))
+    return Recovery(context, tables, stopping, supervision.noted, partial(_watches, context, supervision))
 
 
 def _watches(context: MirrorContext, supervision: Supervision, requests: Requests) -> list[Watch]:

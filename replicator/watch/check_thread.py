@@ -6,22 +6,26 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from replicator.config import DEFAULT_VERIFY, Config
+from replicator.lake.reading.reader import namespace_properties, open_catalog
+from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.common import matches, now_ms
 from replicator.model.table import TableId
-from replicator.model.verified import VerifiedTable
+from replicator.model.verified import VerifiedTable, verified_in
+from replicator.sources.mysql.connection import connect, server_version
+from replicator.sources.mysql.tables import read_cascades
+from replicator.verify.interruption import Interruption
+from replicator.verify.mirror_check import Wanted, record, verify
+from replicator.verify.recent_rows import RecentRows
+from replicator.verify.results import Report, TableResult, Verdict
+from replicator.verify.table_check import Limits
 from replicator.watch.differences import Differences
-
-if TYPE_CHECKING:
-    # They load SQLAlchemy and Arrow's readers, which a mirror that compares nothing does not need.
-    import pyarrow as pa
-    from pyiceberg.catalog import Catalog
-
-    from replicator.verify.interruption import Interruption
-    from replicator.verify.recent_rows import RecentRows
-    from replicator.verify.results import Report, TableResult
 
 _WAIT_S: Final = 300.0
 """How long a check waits for the connector, and then for the mirror."""
@@ -50,7 +54,7 @@ class Ended:
         rest: seconds in which nothing is compared, so that the load stays low.
     """
 
-    results: "Sequence[tuple[TableId, TableResult]]"
+    results: Sequence[tuple[TableId, TableResult]]
     is_look: bool = False
     has_open: bool = False
     causes: Mapping[TableId, str] = field(default_factory=dict)
@@ -58,63 +62,47 @@ class Ended:
 
 
 class CheckThread:
-    """Compares tables. Its methods are for one thread; they return None if they are interrupted or nothing is due."""
+    """Compares tables. Its methods are for one thread."""
 
     def __init__(self, config: Config, differences: Differences) -> None:
         self._config = config
         self._differences = differences
         self._tried: dict[TableId, int] = {}
-        self._rows: RecentRows | None = None
+        self._rows = RecentRows(config)
         self._recorded = 0.0
 
-    def look(self, tables: Collection[TableId], rows: int, interruption: "Interruption") -> Ended | None:
+    def look(self, tables: Collection[TableId], rows: int, interruption: Interruption) -> Ended:
         """Compare `rows` rows of tables that got changes.
 
         Raises:
             ReplicatorError: the source or the lake does not answer.
         """
-        from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415
-        from replicator.verify.recent_rows import RecentRows  # noqa: PLC0415
-
         began = _cpu_seconds()
-        if self._rows is None:
-            self._rows = RecentRows(self._config)
-        try:
-            with open_catalog(self._config.lake) as catalog:
-                look = self._rows.look(catalog, tables, rows, interruption)
-                self._differences.note_rows(look.compared)
-                self._record(catalog)
-            results = self._check_keys(self._rows, look.suspected, interruption) if look.suspected else []
-            causes = self._causes(results)
-        except Exception:
-            # Statements that were ended fail.
-            if interruption.event.is_set():
-                return None
-            raise
+        with open_catalog(self._config.lake) as catalog:
+            look = self._rows.look(catalog, tables, rows, interruption)
+            self._differences.note_rows(look.compared)
+            self._record(catalog)
+        results = self._check_keys(look.suspected, interruption) if look.suspected else []
+        causes = self._causes(results)
         rest = (_cpu_seconds() - began) / _SHARE
         return Ended(results, is_look=True, has_open=look.has_open, causes=causes, rest=rest)
 
-    def check_next(self, paused: Collection[TableId], interruption: "Interruption") -> Ended | None:
-        """Compare the table that is due, or its next part.
+    def check_next(self, paused: Collection[TableId], interruption: Interruption) -> Ended | None:
+        """Compare the table that is due, or its next part; return None if none is due.
 
         Raises:
             ReplicatorError: the source or the lake does not answer.
         """
         began, cpu = time.monotonic(), _cpu_seconds()
-        try:
-            if (table := self._next(paused)) is None:
-                return None
-            # If it fails, others come first.
-            self._tried[table] = now_ms()
-            result = self._check(table, interruption)
-            causes = self._causes([(table, result)])
-        except Exception:
-            if interruption.event.is_set():
-                return None
-            raise
-        rest, verify = 0.0, self._config.verify
-        if verify == DEFAULT_VERIFY:
-            late = result.source_rows / verify.max_rows_per_second - (time.monotonic() - began)
+        if (table := self._next(paused)) is None:
+            return None
+        # If it fails, others come first.
+        self._tried[table] = now_ms()
+        result = self._check(table, interruption)
+        causes = self._causes([(table, result)])
+        rest, limits = 0.0, self._config.verify
+        if limits == DEFAULT_VERIFY:
+            late = result.source_rows / limits.max_rows_per_second - (time.monotonic() - began)
             rest = max(late, (_cpu_seconds() - cpu) / _SHARE)
         return Ended([(table, result)], causes=causes, rest=rest)
 
@@ -124,43 +112,37 @@ class CheckThread:
         Raises:
             LakeUnavailable: the lake does not answer.
         """
-        from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415
-
         with open_catalog(self._config.lake) as catalog:
             self._record(catalog, is_due=True)
         return Ended([])
 
-    def _check_keys(
-        self, rows: "RecentRows", keys: "Mapping[TableId, pa.Table]", interruption: "Interruption"
-    ) -> "list[tuple[TableId, TableResult]]":
-        """Compare suspected rows at one position."""
-        from replicator.verify.mirror_check import Wanted, verify  # noqa: PLC0415
-        from replicator.verify.results import Verdict  # noqa: PLC0415
-
+    def _verify(self, tables: Collection[TableId], interruption: Interruption, **options: Any) -> Report:
         wanted = Wanted(
-            tuple(map(str, keys)),
+            tuple(map(str, tables)),
             _WAIT_S,
             may_be_resumed=False,
-            keys=keys,
             is_recorded=False,
             poll_seconds=_WAIT_POLL_S,
             interruption=interruption,
+            **options,
         )
-        report = verify(self._config, wanted, lambda *_: interruption.go_on())
+        return verify(self._config, wanted, lambda *_: interruption.go_on())
+
+    def _check_keys(
+        self, keys: Mapping[TableId, pa.Table], interruption: Interruption
+    ) -> list[tuple[TableId, TableResult]]:
+        """Compare suspected rows at one position."""
+        report = self._verify(keys, interruption, keys=keys)
         by_name = {str(table): table for table in keys}
         found = [(by_name[result.table], result) for result in report.tables if result.table in by_name]
         for table, result in found:
             if result.verdict is Verdict.EQUAL:
-                rows.clear(table, keys[table])
+                self._rows.clear(table, keys[table])
             elif result.verdict is Verdict.DIFFERENT:
-                rows.forget(table)
+                self._rows.forget(table)
         return found
 
     def _next(self, paused: Collection[TableId]) -> TableId | None:
-        from replicator.lake.reading.reader import namespace_properties, open_catalog  # noqa: PLC0415
-        from replicator.lake.reading.source_names import mirrored_tables  # noqa: PLC0415
-        from replicator.model.verified import verified_in  # noqa: PLC0415
-
         config = self._config
         with open_catalog(config.lake) as catalog:
             properties = namespace_properties(catalog, config.lake.ops_namespace)
@@ -174,36 +156,21 @@ class CheckThread:
         before_ms = now_ms() - int(1000 * (config.verify.every or 0))
         return due(tables, known, self._differences.corrected, before_ms, self._tried)
 
-    def _check(self, table: TableId, interruption: "Interruption") -> "TableResult":
+    def _check(self, table: TableId, interruption: Interruption) -> TableResult:
         """Compare a table, or the part of it at which the last check ended."""
-        from replicator.verify.mirror_check import Wanted, verify  # noqa: PLC0415
-        from replicator.verify.table_check import Limits  # noqa: PLC0415
-
         rate, before = self._config.verify.max_rows_per_second, self._differences.of(table)
-        wanted = Wanted(
-            (str(table),),
-            _WAIT_S,
-            Limits(rows_per_second=rate, rows=int(rate * _PART_S)),
-            may_be_resumed=False,
-            after=before.upto,
-            is_recorded=False,
-            poll_seconds=_WAIT_POLL_S,
-            interruption=interruption,
-        )
-        report = verify(self._config, wanted, lambda *_: interruption.go_on())
+        limits = Limits(rows_per_second=rate, rows=int(rate * _PART_S))
+        report = self._verify([table], interruption, limits=limits, after=before.upto)
         # The name may be a pattern that matches others too.
         result = next(result for result in report.tables if result.table == str(table))
         self._note(table, report, result)
         return result
 
-    def _note(self, table: TableId, report: "Report", result: "TableResult") -> None:
+    def _note(self, table: TableId, report: Report, result: TableResult) -> None:
         """Record a check of a whole table, or up to where it is compared."""
-        from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415
-        from replicator.verify.mirror_check import record  # noqa: PLC0415
-
         before = self._differences.of(table)
         with open_catalog(self._config.lake) as catalog:
-            if result.verdict == "equal" and result.upto:
+            if result.verdict is Verdict.EQUAL and result.upto:
                 self._differences.note_part(table, result.upto, before.rows + result.source_rows)
             else:
                 whole = result
@@ -211,28 +178,23 @@ class CheckThread:
                     # The offset at which its first part began is not known any more.
                     whole = replace(result, source_rows=before.rows + result.source_rows, offsets={})
                 record(catalog, self._config, replace(report, tables=[whole]), [table])
-                if result.verdict == "equal":
+                if result.verdict is Verdict.EQUAL:
                     self._differences.note_part(table, (), 0)
             self._record(catalog, is_due=bool(result.upto or before.upto))
 
-    def _causes(self, results: "Sequence[tuple[TableId, TableResult]]") -> dict[TableId, str]:
+    def _causes(self, results: Sequence[tuple[TableId, TableResult]]) -> dict[TableId, str]:
         """Return what may have made tables differ, as far as the source tells."""
-        different = {table for table, result in results if result.verdict == "different"}
+        different = {table for table, result in results if result.verdict is Verdict.DIFFERENT}
         if not different:
             return {}
-        from replicator.sources.mysql.connection import connect, server_version  # noqa: PLC0415
-        from replicator.sources.mysql.tables import read_cascades  # noqa: PLC0415
-
         with connect(self._config.source) as connection:
             if server_version(connection) >= _SERVER_CASCADES:
                 return {}
             children = {cascade.child for cascade in read_cascades(connection)}
         return dict.fromkeys(different & children, "a foreign key may have changed rows without events")
 
-    def _record(self, catalog: "Catalog", *, is_due: bool = False) -> None:
+    def _record(self, catalog: Catalog, *, is_due: bool = False) -> None:
         """Record from time to time which tables were compared."""
-        from replicator.lake.reading.reader import namespace_properties  # noqa: PLC0415
-
         if not is_due and time.monotonic() < self._recorded + _RECORD_S:
             return
         self._recorded = time.monotonic()
@@ -244,8 +206,6 @@ class CheckThread:
 
 def _cpu_seconds() -> float:
     """Return the CPU time of this thread, and of the threads in which PyIceberg reads for it, if the system tells."""
-    from pyiceberg.utils.concurrent import ExecutorFactory  # noqa: PLC0415
-
     found = time.thread_time()
     for thread in getattr(ExecutorFactory.get_or_create(), "_threads", ()):
         with suppress(OSError):

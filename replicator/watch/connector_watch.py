@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, ConnectError, NotCaughtUp, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.sources.connector.connect import KafkaConnect, failure_hint
 from replicator.sources.connector.policy import (
     LIMITS,
@@ -27,7 +28,6 @@ from replicator.sources.connector.policy import (
 )
 from replicator.sources.connector.settings import connect_client
 from replicator.telemetry import get_logger
-from replicator.watch.noted_failure import NotedFailure
 
 _LOG: Final = get_logger("replicator.watch")
 _INTERVAL_S: Final = 2.0

@@ -15,12 +15,12 @@ from replicator.errors import ConnectError, EventsRejected, SourceError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.request import Requests
 from replicator.sources.connector.failure import Failure
 from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS
 from replicator.sources.source_positions import source_positions
 from replicator.telemetry import get_logger
-from replicator.watch.noted_failure import NotedFailure
 from replicator.watch.skipped_events import SkippedEvents, read_end
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +12,13 @@ from replicator.model.common import matches
 from replicator.model.table import TableId
 from replicator.recovery.request import Requests
 from replicator.telemetry import get_logger
-from replicator.watch.check_thread import CheckThread, Ended
 from replicator.watch.differences import Differences
 
 if TYPE_CHECKING:
     # It loads SQLAlchemy and Arrow's readers, which a mirror that compares nothing does not need.
     from replicator.verify.interruption import Interruption
     from replicator.verify.results import TableResult
+    from replicator.watch.check_thread import CheckThread, Ended
 
 _LOG: Final = get_logger("replicator.verify")
 _POLL_S: Final = 10.0
@@ -43,7 +43,7 @@ class ScheduledChecks:
         self._requests = requests
         self._stopping = stopping
         self._differences = Differences(config, requests)
-        self._thread = CheckThread(config, self._differences)
+        self._thread: CheckThread | None = None
         self._pool = ThreadPoolExecutor(1, "verify")
         self._running: Future[Ended | None] | None = None
         self._interruption: Interruption | None = None
@@ -67,7 +67,7 @@ class ScheduledChecks:
             return
         now = time.monotonic()
         if self._differences.is_unrecorded and not self._stopping.is_set():
-            self._running = self._pool.submit(self._thread.record)
+            self._start(lambda thread, _: thread.record())
             return
         if self._has_backlog or self._stopping.is_set() or now < self._rest_until:
             return
@@ -99,16 +99,32 @@ class ScheduledChecks:
             self._interruption.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _begin(self, paused: Collection[TableId]) -> None:
+    def _start(self, work: "Callable[[CheckThread, Interruption], Ended | None]") -> None:
         from replicator.verify.interruption import Interruption  # noqa: PLC0415
 
-        self._polled, self._is_look = time.monotonic(), False
         self._interruption = Interruption()
-        self._running = self._pool.submit(self._thread.check_next, paused, self._interruption)
+        self._running = self._pool.submit(self._carry_out, work, self._interruption)
+
+    def _carry_out(
+        self, work: "Callable[[CheckThread, Interruption], Ended | None]", interruption: "Interruption"
+    ) -> "Ended | None":
+        """Carry out some work in the thread. Return None if it is interrupted, or has nothing to do."""
+        from replicator.watch.check_thread import CheckThread  # noqa: PLC0415
+
+        try:
+            self._thread = self._thread or CheckThread(self._config, self._differences)
+            return work(self._thread, interruption)
+        except Exception:
+            # Statements that were ended fail.
+            if interruption.event.is_set():
+                return None
+            raise
+
+    def _begin(self, paused: Collection[TableId]) -> None:
+        self._polled, self._is_look = time.monotonic(), False
+        self._start(lambda thread, interruption: thread.check_next(paused, interruption))
 
     def _begin_look(self, paused: Collection[TableId]) -> None:
-        from replicator.verify.interruption import Interruption  # noqa: PLC0415
-
         now = time.monotonic()
         rows = min(_MOST_LOOK_ROWS, int(_LOOK_ROWS * (now - self._looked)))
         exclude, corrected = self._config.verify.exclude, self._differences.corrected
@@ -119,8 +135,7 @@ class ScheduledChecks:
         tables = frozenset(t for t in self._changed - left_out if not matches(str(t), exclude))
         self._changed, self._looked, self._next_look = set(), now, now + _LOOK_S
         self._is_look = True
-        self._interruption = Interruption()
-        self._running = self._pool.submit(self._thread.look, tables, rows, self._interruption)
+        self._start(lambda thread, interruption: thread.look(tables, rows, interruption))
 
     def _handle(self, ended: "Future[Ended | None]") -> None:
         error = ended.exception()
@@ -145,7 +160,7 @@ class ScheduledChecks:
         for table, result in found.results:
             self._note(table, result, found)
 
-    def _note(self, table: TableId, result: "TableResult", found: Ended) -> None:
+    def _note(self, table: TableId, result: "TableResult", found: "Ended") -> None:
         if not found.is_look:
             _LOG.info(
                 "table checked",

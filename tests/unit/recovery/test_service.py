@@ -14,7 +14,8 @@ from replicator.lake.ledger import Progress
 from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
 from replicator.recovery import running
-from replicator.recovery.connector_repair import LOST_BINLOG, LostBinlog
+from replicator.recovery.connector_repair import LOST_BINLOG
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.request import Requests
 from replicator.recovery.running import RunningRereads
 from replicator.recovery.service import MakeWatches, Recovery
@@ -44,8 +45,8 @@ class Mirror:
         self.harness.lake.tables.return_value = ()
         scheduler = self.harness.mirror
         self.tables = scheduler.tables
-        self.lost: Any = Mock(spec=LostBinlog, is_noticed=False)
-        self.recovery = Recovery(scheduler.context, scheduler.tables, scheduler.stopping, self.lost, watches)
+        self.noted: Any = Mock(spec=NotedFailure, lacks_binlogs=False)
+        self.recovery = Recovery(scheduler.context, scheduler.tables, scheduler.stopping, self.noted, watches)
         self.running = self.recovery._running
         self.new_tables = self.recovery._new_tables
 
@@ -86,10 +87,10 @@ def test_rows_that_were_read_before_the_connector_begins_again_do_not_count(
     mirror.recovery._waiting[BILLS] = waiting
     mirror.harness.markers["orders"] = Mock()
     begin_again = mirror.recovery.connector.begin_again = Mock()  # type: ignore[method-assign]
-    assert mirror.recovery._recover(mirror.lost)
+    assert mirror.recovery._recover()
     active.cancel.assert_called_once_with()
     begin_again.assert_called_once_with(LOST_BINLOG)
-    mirror.lost.forget.assert_called_once_with()
+    mirror.noted.begins_again.assert_called_once_with()
     for table, former in ((ORDERS, None), (USERS, active.request), (BILLS, waiting)):
         (request,) = mirror.recorded(table)
         assert (request.reason, request.held) == (LOST_BINLOG, True)

@@ -62,7 +62,7 @@ def test_lost_binlogs_and_other_failures_are_noted_apart() -> None:
     log = {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "shop", "connect_url": "http://c:1"}
     supervision = Supervision.of(minimal_config(source=source, log=log))
     assert supervision.noted.note("a.B: reads x, but this is no longer available on the server.")
-    assert supervision.lost.is_noticed
+    assert supervision.noted.lacks_binlogs
     assert supervision.noted.take() is None
     assert supervision.noted.note(
         "a.B: Error processing row in a, internal schema size 3, but row size 1 , x"

@@ -14,7 +14,8 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.reread import REREAD_KEY, new_request
 from replicator.model.table import TableId
 from replicator.model.tags import TagRecord, TagState
-from replicator.recovery.connector_repair import LOST_BINLOG, LostBinlog
+from replicator.recovery.connector_repair import LOST_BINLOG
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.service import Recovery
 from replicator.runner import tags
 from replicator.runner.tags import TagKeeper
@@ -46,8 +47,8 @@ class Harness:
         positions = Mock()
         positions.end.return_value, positions.confirmed.return_value = BinlogEnd("binlog.000001", 4), None
         tables = self.mirror.mirror.tables
-        self.lost = LostBinlog(context.config)
-        self.recovery = Recovery(context, tables, Mock(), self.lost)
+        self.noted = NotedFailure(context.config)
+        self.recovery = Recovery(context, tables, Mock(), self.noted)
         self.tags = TagKeeper(context, tables, Mock(), lambda: ENDS, positions, self.recovery)
         # The source has no new tables.
         self.new_tables = self.recovery._new_tables
@@ -84,7 +85,7 @@ def test_tag_waits_for_the_connector(harness: Harness) -> None:
 
 def test_tag_fails_if_the_connector_must_begin_again(harness: Harness) -> None:
     assert harness.result().state is TagState.STARTED
-    assert harness.lost.note()
+    assert harness.noted.note("a.B: reads x, but this is no longer available on the server.")
     failed = harness.result()
     assert (failed.state, failed.reason) == (
         TagState.FAILED,

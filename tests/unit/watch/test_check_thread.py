@@ -59,9 +59,9 @@ class Checks:
         """Carry out all checks, and return how long the thread rests after each."""
         rests = []
         with (
-            patch("replicator.verify.mirror_check.verify", self.verify),
-            patch("replicator.lake.reading.reader.open_catalog", self.open_catalog),
-            patch("replicator.lake.reading.source_names.mirrored_tables", return_value=[A]),
+            patch("replicator.watch.check_thread.verify", self.verify),
+            patch("replicator.watch.check_thread.open_catalog", self.open_catalog),
+            patch("replicator.watch.check_thread.mirrored_tables", return_value=[A]),
             patch.object(CheckThread, "_causes", return_value={}),
         ):
             while self._results:

@@ -13,11 +13,10 @@ import structlog
 from replicator.config import Config
 from replicator.errors import NotCaughtUp
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.recovery.connector_repair import LostBinlog
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.sources.connector.policy import Observation, WaitLimits
 from replicator.watch import connector_watch
 from replicator.watch.connector_watch import SourceGoal, watching
-from replicator.watch.noted_failure import NotedFailure
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
 from tests.support.mirror import until
@@ -142,10 +141,10 @@ def test_watch_reports_lost_binlogs_and_does_not_restart_the_task(
         STATUS, 200, status("FAILED", "a.B: reads x, but this is no longer available on the server.\n")
     )
     settings = config(connect, broker)
-    lost = LostBinlog(settings)
-    with quickly_watching(settings, until_caught_up=False, noted=NotedFailure(settings, lost.note)):
+    noted = NotedFailure(settings)
+    with quickly_watching(settings, until_caught_up=False, noted=noted):
         event(lines, "the connector failed")
-        until(lambda: lost.is_noticed, seconds=10, doing="the loss is reported")
+        until(lambda: noted.lacks_binlogs, seconds=10, doing="the loss is reported")
     assert connect.count(RESTART) == 0
 
 

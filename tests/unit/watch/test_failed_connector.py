@@ -8,11 +8,11 @@ import pytest
 from replicator.batch import MirrorContext
 from replicator.errors import EventsRejected
 from replicator.model.table import TableId
+from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.request import Requests
 from replicator.sources.connector.failure import Failure, failure_in
 from replicator.watch import failed_connector
 from replicator.watch.failed_connector import FailedConnector
-from replicator.watch.noted_failure import NotedFailure
 
 A, B = TableId("shop", "a"), TableId("shop", "b")
 REASON = "(Failed to properly convert data value for 'shop.a.f' of type FLOAT4)"

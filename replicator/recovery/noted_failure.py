@@ -1,8 +1,11 @@
-"""Note why the connector failed, for the scheduler's thread."""
+"""Note why the connector failed, for the scheduler's thread.
+
+If MySQL deleted binlogs before the connector had read them, the log lacks changes of all tables, and the connector
+stays failed. The mirror lets it begin again at the present end of the binlog, and reads every table again.
+"""
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from replicator.config import Config
@@ -18,20 +21,31 @@ _DECLINED_S: Final = 60.0
 class NotedFailure:
     """The failure of the connector that a monitoring thread has noted."""
 
-    def __init__(self, config: Config, note_lost: Callable[[], bool] = lambda: False) -> None:
-        """Call `note_lost` if MySQL deleted binlogs; it returns whether the mirror recovers from that."""
-        self._note_lost = note_lost
+    def __init__(self, config: Config) -> None:
         self._lock = threading.Lock()
         self._failure: Failure | None = None
         self._is_possible = config.can_read_source and config.source.url is not None
         self._heals = config.heal.mode == "auto"
+        self._recovers = config.can_read_source and self._heals
         self._skipped_at: float | None = None
         self._declined: dict[str, float] = {}
+        self._lacks_binlogs = threading.Event()
+
+    @property
+    def lacks_binlogs(self) -> bool:
+        """Whether the connector must begin again, because MySQL deleted binlogs that it had not read."""
+        return self._lacks_binlogs.is_set()
+
+    def begins_again(self) -> None:
+        """Note that the connector begins again."""
+        self._lacks_binlogs.clear()
 
     def note(self, reason: str) -> bool:
         """Note why the connector failed. Return whether the mirror does something about it."""
         if lost_binlog(reason):
-            return self._note_lost()
+            if self._recovers:
+                self._lacks_binlogs.set()
+            return self._recovers
         failure = failure_in(reason)
         if failure is None or not self._is_possible or not (failure.is_of_statement or self._heals):
             return False
