@@ -5,7 +5,7 @@ import re
 import shutil
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,33 +78,35 @@ def conformance(request: pytest.FixtureRequest) -> ConformancePage:
 
 @pytest.fixture(scope="session")
 def local_stack(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    record_testsuite_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalStack]:
-    """Start the real MySQL, Kafka, Connect and schema registry once.
+    """Start the real MySQL, Kafka, Connect and schema registry once; with `pytest -n`, once for each worker.
 
     REPLICATOR_MYSQL selects the MySQL server, as `replicator stack up --mysql` does. REPLICATOR_STACK_DIR is a folder
-    whose stack is used, and keeps running for the next run. If the stack cannot run: skip, or fail if CI requires it.
+    whose stacks are used, and keep running for the next run. If the stack cannot run: skip, or fail if CI requires it.
     If any test of the run failed, the logs are kept in reports/stack.
     """
     options = Options(mysql=os.environ.get("REPLICATOR_MYSQL", ""))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     kept_folder = os.environ.get("REPLICATOR_STACK_DIR")
-    stack = LocalStack(Path(kept_folder or tmp_path_factory.mktemp("stack")), options)
+    folder = Path(kept_folder) / worker if kept_folder else tmp_path_factory.mktemp("stack")
+    stack = LocalStack(folder, options)
     try:
-        record_testsuite_property(MYSQL, stack.up(PARTS).mysql_version)
+        version = stack.up(PARTS).mysql_version
     except (StackError, JavaMissing) as error:
         reason = f"the real stack cannot run here: {error.message}; {error.hint}"
         if os.environ.get("REPLICATOR_REQUIRE_STACK"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
+    for item in request.session.items:
+        item.user_properties.append((MYSQL, version))
     try:
         yield stack
     finally:
         if kept_folder is None:
             stack.down()
         if request.session.testsfailed:
-            kept = request.config.rootpath / "reports" / "stack"
+            kept = request.config.rootpath / "reports" / "stack" / worker
             kept.mkdir(parents=True, exist_ok=True)
             for part in PARTS:
                 shutil.copy(stack.log(part), kept)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MYSQL = "mysql"
-"""Property of a run: the version of the real MySQL."""
+"""Property of a test on the real stack: the version of its MySQL."""
 NEEDS_STACK = ("needs", "stack")
 """Property of a test on the real MySQL, Kafka and Connect."""
 LEFT_OUT = "left out"
@@ -51,18 +51,17 @@ def read_reports(files: Iterable[Path]) -> Run:
             continue
         root = ET.parse(file)
         cases += map(_case, root.iter("testcase"))
-        for suite in root.iter("testsuite"):
-            versions |= {v: None for k, v in _properties(suite.find("properties")) if k == MYSQL}
+        versions |= {value: None for name, value in _properties(root) if name == MYSQL}
     return Run(tuple(cases), tuple(versions))
 
 
-def _properties(found: ET.Element | None) -> Iterator[tuple[str, str]]:
-    for entry in () if found is None else found.iter("property"):
+def _properties(found: ET.Element) -> Iterator[tuple[str, str]]:
+    for entry in found.iter("property"):
         yield entry.get("name", ""), entry.get("value", "")
 
 
 def _case(element: ET.Element) -> Case:
-    properties = list(_properties(element.find("properties")))
+    properties = list(_properties(element))
     skipped = element.find("skipped")
     return Case(
         f"{element.get('classname', '')}.{element.get('name', '')}",

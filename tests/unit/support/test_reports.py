@@ -12,8 +12,9 @@ CONFTEST = """
 import pytest
 
 @pytest.fixture(scope="session")
-def server(record_testsuite_property):
-    record_testsuite_property("mysql", "8.0.33")
+def server(request):
+    for item in request.session.items:
+        item.user_properties.append(("mysql", "8.0.33"))
 
 def pytest_collection_modifyitems(items):
     for item in items:
