@@ -39,12 +39,15 @@ test-fast: setup  ## Tests that need neither Spark nor the real stack
 
 test: lint docs  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@mkdir -p $(REPORTS)
-	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run at the same time.
+	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run at the same time, and two
+	@# of the real stack, each with a stack of its own. The last lines name what failed.
+	@rm -f $(REPORTS)/{units,spark,stack}.xml
 	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack and not long" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; \
 	  $(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml >$(REPORTS)/units.log 2>&1 & \
 	  units=$$!; trap 'kill $$spark $$units 2>/dev/null || true' EXIT; \
-	  $(RUN) pytest -v --one-case --durations=20 -m "stack and not long" --junitxml=$(REPORTS)/stack.xml || failed=1; \
+	  $(RUN) pytest -v -n 2 --dist worksteal --one-case --durations=20 -m "stack and not long" \
+	    --junitxml=$(REPORTS)/stack.xml tests/e2e tests/stack || failed=1; \
 	  wait $$units || failed=1; cat $(REPORTS)/units.log; wait $$spark || failed=1; cat $(REPORTS)/spark.log; \
 	  $(RUN) python -m tests.support.reports $(REPORTS)/{units,spark,stack}.xml; exit $$failed
 

@@ -18,6 +18,7 @@ from tests.support.source import SourceDatabase
     on="MySQL, Debezium, Kafka",
     outcome="a replay into a new lake pauses this table only; `run` reads it from the source",
 )
+@pytest.mark.long
 def test_replay_refuses_the_table_whose_first_rows_the_archive_lacks_and_run_reads_it(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -388,6 +388,7 @@ def test_import_refuses_files_that_lack_changes(source_database: SourceDatabase,
     on="MySQL, Debezium, Kafka",
     outcome="the import skips it, or refuses it with its text if it may define an imported table",
 )
+@pytest.mark.long
 def test_import_skips_a_statement_unless_it_may_define_an_imported_table(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from tests.support.source import SourceDatabase
     on="MySQL, Debezium, Kafka",
     outcome="the import is repeated",
 )
+@pytest.mark.long
 def test_import_is_repeated_after_a_kill(source_database: SourceDatabase, tmp_path: Path) -> None:
     database = source_database
     first = flush(database)

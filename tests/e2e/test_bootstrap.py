@@ -59,6 +59,7 @@ def test_bootstrap_reads_tables_while_they_change(mirror_database: MirroredDatab
     on="MySQL, Debezium, Kafka",
     outcome="reading continues with the next part",
 )
+@pytest.mark.long
 def test_bootstrap_continues_after_a_kill_at_each_crash_point(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

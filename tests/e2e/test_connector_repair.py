@@ -227,6 +227,7 @@ def test_connector_that_failed_for_one_statement_or_one_table_is_brought_back(
     on="MySQL, Debezium, Kafka",
     outcome="the connector skips the value; the tables that changed meanwhile are read again",
 )
+@pytest.mark.long
 def test_connector_that_cannot_read_a_date_skips_it_and_changed_tables_are_read_again(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -280,6 +281,7 @@ def events_logged(mirror: MirrorProcess) -> set[str]:
     on="MySQL, Debezium, Kafka",
     outcome="the table is read under its new name; under the former one it is paused, until the source has it again",
 )
+@pytest.mark.long
 def test_table_is_read_under_its_new_name_if_the_statement_was_skipped(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -312,6 +314,7 @@ def test_table_is_read_under_its_new_name_if_the_statement_was_skipped(
     on="MySQL, Debezium, Kafka",
     outcome="the table is read again after the first one, and pauses after the second until `replicator heal`",
 )
+@pytest.mark.long
 def test_table_whose_events_fail_again_within_an_hour_pauses_until_it_is_healed(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -363,6 +366,7 @@ def session(mirrored: MirroredDatabase, *statements: str) -> None:
     outcome="all tables are read again",
     lost="the single changes in the changelog: it has the differences",
 )
+@pytest.mark.long
 def test_changes_before_a_connector_with_another_prefix_began_are_read_from_the_source(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -104,6 +104,7 @@ def test_tables_whose_definition_the_connector_misreads_are_healed(
     on="MySQL, Debezium, Kafka",
     outcome="the definitions are compared; the connector reads them again, and then the tables are read again",
 )
+@pytest.mark.long
 def test_definitions_of_a_session_in_latin1_are_read_from_the_source(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

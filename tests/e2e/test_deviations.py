@@ -54,6 +54,7 @@ def paused_for(mirror: MirrorProcess, reason: str) -> set[str]:
     on="MySQL, Debezium, Kafka",
     outcome="its tables are read again if it is rolled back; other re-reads wait for its outcome",
 )
+@pytest.mark.long
 def test_prepared_transactions_end_as_in_the_source(mirrored: MirroredDatabase) -> None:
     compare = mirrored.comparison
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:

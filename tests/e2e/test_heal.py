@@ -302,6 +302,7 @@ def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
     outcome="the table is read again from the source",
     lost="the single changes in the changelog: it has the differences",
 )
+@pytest.mark.long
 def test_tables_whose_events_were_deleted_are_read_again_without_a_command(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
@@ -432,6 +433,7 @@ def test_a_table_without_a_key_is_read_again(mirror_database: MirroredDatabaseBu
     on="MySQL, Debezium, Kafka",
     outcome="changelog rows in the order of `commit` and `offset` end at the source's rows",
 )
+@pytest.mark.long
 def test_changelog_of_a_renamed_table_that_is_read_again_has_one_certain_order(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

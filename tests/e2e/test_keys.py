@@ -119,11 +119,7 @@ def identifiers(mirrored: MirroredDatabase) -> dict[str, set[str]]:
     return {name: columns for name, columns in found.items() if columns}
 
 
-@pytest.mark.parametrize(
-    "encoding",
-    [pytest.param(e, marks=[] if e.name == "JSON without schemas" else pytest.mark.long) for e in ENCODINGS],
-    ids=str,
-)
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 @pytest.mark.long
 def test_mirror_equals_the_source_when_keys_are_dropped_and_have_bits(
     mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, encoding: Encoding

@@ -48,6 +48,7 @@ def mirror_database(
     on="MySQL, Debezium, Kafka",
     outcome="the table is mirrored by the spelling that its topic has",
 )
+@pytest.mark.long
 def test_table_that_is_created_with_upper_case_letters_gets_its_changes(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -52,6 +52,7 @@ TABLES = CHANGED | KEPT
     on="MySQL, Debezium, Kafka",
     outcome="the table is read again",
 )
+@pytest.mark.long
 def test_tables_with_values_that_a_new_type_lacks_are_read_again(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

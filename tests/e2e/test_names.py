@@ -170,6 +170,7 @@ def replicator(*arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.long
 def test_databases_tables_and_columns_with_reserved_or_unusual_names_are_mirrored(
     databases: AwkwardDatabases, conformance: ConformancePage
 ) -> None:

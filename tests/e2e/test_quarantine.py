@@ -124,6 +124,7 @@ def users(source_database: SourceDatabase, tmp_path: Path, monkeypatch: pytest.M
     return Users(source_database, tmp_path)
 
 
+@pytest.mark.long
 def test_protected_values_are_absent_from_lake_tables_and_command_output(users: Users) -> None:
     database = users.database
     database.execute(

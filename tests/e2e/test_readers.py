@@ -81,11 +81,8 @@ def letters_of(character_set: str) -> list[int]:
     return [0x5B, 0x5C, 0x7B, 0x7D] if character_set == "swe7" else [*range(0xC0, 0xD0)]
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [pytest.param(e, marks=pytest.mark.long if i else ()) for i, e in enumerate(ENVIRONMENTS)],
-    ids=str,
-)
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
+@pytest.mark.long
 def test_each_reader_gives_the_source_s_values_whatever_the_settings(
     mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, environment: Environment
 ) -> None:

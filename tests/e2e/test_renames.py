@@ -22,6 +22,7 @@ def states(mirrored: MirroredDatabase) -> dict[str, str]:
     outcome="each name is mirrored: a table keeps its rows if no other table had the name, else it is read again",
     lost="the single changes in the changelog of a name that several tables had: it has the differences",
 )
+@pytest.mark.long
 def test_tables_that_were_renamed_are_mirrored_by_their_new_names(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -48,6 +48,7 @@ def configure(url: str, settings: Mapping[str, str]) -> None:
     on="MySQL, Debezium, Kafka",
     outcome="the mirror reads all tables again",
 )
+@pytest.mark.long
 def test_table_that_is_empty_at_a_repeated_snapshot_is_read_again(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -224,12 +224,8 @@ def policy_sections(database: SourceDatabase, found: Sequence[Table]) -> str:
     )
 
 
-# Each takes minutes; only the encoding with the least information in its events is tested in every run.
-@pytest.mark.parametrize(
-    "encoding",
-    [pytest.param(e, marks=[] if e.name == "JSON without schemas" else pytest.mark.long) for e in ENCODINGS],
-    ids=str,
-)
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+@pytest.mark.long
 def test_schema_change_of_every_kind_is_applied_by_its_policy_while_the_mirror_runs(
     encoding: Encoding, source_database: SourceDatabase, tmp_path: Path, conformance: ConformancePage
 ) -> None:

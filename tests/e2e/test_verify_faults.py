@@ -170,6 +170,7 @@ ROWS_WITHOUT_KEY = {(kind, n) for kind in ("missing", "unexpected") for n in "03
     outcome="`replicator verify` names each row",
     lost="the changes, until the rows are repaired",
 )
+@pytest.mark.long
 def test_every_fault_is_found_and_named(
     source_database: SourceDatabase, mirror_database: MirroredDatabaseBuilder
 ) -> None:

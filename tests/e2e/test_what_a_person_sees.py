@@ -97,6 +97,16 @@ def test_person_is_told_what_the_mirror_does(source_database: SourceDatabase, tm
         assert states["quiet"] == {"current"}
         assert "current" in states["a"]
 
+        # A difference is found, named and repaired.
+        with source_database.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION sql_log_bin = 0")
+            cursor.execute("INSERT INTO quiet VALUES (2)")
+        found = ran("verify", *option)
+        assert found.returncode == 1, found.stdout + found.stderr
+        assert re.search(r"\.quiet +different +2 +1 ", found.stdout), found.stdout
+        repaired = ran("verify", *option, "--repair")
+        assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+
         # The lock does not depend on the state folder.
         shutil.rmtree(tmp_path / "state")
         second = ran("run", *option)

@@ -14,6 +14,7 @@ from tests.support.rereads import command
     on="MySQL, Debezium, Kafka",
     outcome="the table pauses until its rows have no zero date any more",
 )
+@pytest.mark.long
 def test_a_table_with_a_zero_date_in_its_key_pauses_and_is_never_wrong(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -44,6 +44,7 @@ def mysql_pid(stack: LocalStack) -> int:
     return pid
 
 
+@pytest.mark.long
 def test_up_starts_mysql_again_when_it_is_still_shutting_down(stack_maker: Maker) -> None:
     stack = stack_maker()
     stack.up({"mysql"})
@@ -86,6 +87,7 @@ def test_up_waits_until_a_running_down_has_ended(stack_maker: Maker) -> None:
         assert down.result(0) == ["mysql"]
 
 
+@pytest.mark.long
 def test_up_starts_mysql_again_when_a_down_was_killed(stack_maker: Maker) -> None:
     stack = stack_maker()
     stack.up({"mysql"})

@@ -35,6 +35,19 @@ def test_skips(server):
 def test_unit():
     pass
 """
+FAILS = """
+import pytest
+
+def test_fails(server):
+    assert 1 == 2
+
+@pytest.fixture
+def broken():
+    raise OSError("no space\\nsecond line")
+
+def test_has_no_fixture(broken):
+    pass
+"""
 
 
 def report(folder: Path, *tests: str) -> Path:
@@ -48,16 +61,19 @@ def report(folder: Path, *tests: str) -> Path:
     return file
 
 
-def test_summary_lists_each_test_that_did_not_run_with_its_reason(tmp_path: Path) -> None:
-    run = read_reports([report(tmp_path, RUNS, SKIPS), tmp_path / "absent.xml"])
+def test_summary_lists_each_test_that_did_not_run_or_failed_with_its_reason(tmp_path: Path) -> None:
+    run = read_reports([report(tmp_path, RUNS, SKIPS, FAILS), tmp_path / "absent.xml"])
     assert summary(run) == [
-        "== tests on the real stack (MySQL 8.0.33): 1 passed, 1 did not",
+        "== tests on the real stack (MySQL 8.0.33): 1 passed, 2 did not",
         "== skipped on the real stack: the real stack cannot run here: no Java is installed",
         "   test_1.test_skips",
         "== skipped: no release for this machine",
         "   test_1.test_unit",
         "== left out: VECTOR needs MySQL 9.0 or newer, not 8.0.33",
         "   test_0.test_runs",
+        f"== FAILED: {tmp_path / 'absent.xml'} was not written",
+        "== FAILED: test_2.test_fails: assert 1 == 2",
+        '== FAILED: test_2.test_has_no_fixture: failed on setup with "OSError: no space',
     ]
 
 
