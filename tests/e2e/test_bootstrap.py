@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.config import load
 from replicator.lake.reading.reader import open_catalog
 from replicator.model.changelog import RowKind
-from replicator.operations.connector import register
 from tests.e2e.test_conformance import INSERTED, available, execute, source
 from tests.support.canonical_rows import SourceTable, canonical_value
 from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
@@ -150,24 +148,3 @@ def lake_rows(mirrored: MirroredDatabase, table: SourceTable) -> dict[int, dict[
     with open_catalog(lake) as catalog:
         rows = catalog.load_table((lake.namespace, table.name)).scan().to_arrow().to_pylist()
     return {row["id"]: {c.name: canonical_value(c.kind, row[c.name]) for c in table.columns} for row in rows}
-
-
-@pytest.mark.long
-def test_a_table_that_is_added_to_the_configuration_is_read(mirror_database: MirroredDatabaseBuilder) -> None:
-    mirrored = mirror_database(tables=2, extra=BY_MIRROR)
-    text = mirrored.config.read_text()
-    some = mirrored.configured(
-        "mirror.toml", text.replace(f"{mirrored.database.name}.*", f"{mirrored.database.name}.t00")
-    )
-    register(load(some))
-    mirror = MirrorProcess(some, mirrored.folder / "out.log", ("--until-caught-up",))
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    assert set(mirrored.comparison.differences()) == {"t01"}
-    with mirrored.writers(1):
-        register(load(mirrored.configured("mirror.toml", text)))
-        mirror.start()
-        assert mirror.wait(START_S) == 0, mirror.tail()
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    assert mirrored.comparison.differences() == {}

@@ -20,13 +20,6 @@ from tests.support.mirror import FAST_MIRROR, HEALING_MIRROR, START_S, MirrorPro
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads, changes, command, shown_rereads
 
-UNKNOWN_TO_LOGS = (
-    "ALTER TABLE moments MODIFY seen TIMESTAMP NULL",
-    "ALTER TABLE labels MODIFY label INT",
-    "ALTER TABLE numbered ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY FIRST",
-    "ALTER TABLE doubled ADD COLUMN twice INT DEFAULT (id * 2), ADD COLUMN sum INT AS (id + 1) STORED",
-)
-"""Changes whose results in existing rows no event contains."""
 DOCUMENT = '{"numbers": [1, 1.0, 0.00001, 1e20], "text": "a, b: c"}'
 """JSON that MySQL, the binlog and Java write in different forms."""
 
@@ -62,25 +55,6 @@ def test_heal_applies_changes_that_no_log_has(mirror_database: MirroredDatabaseB
     mirrored.comparison.assert_changelogs()
     pairs = [RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER] * 4
     assert changes(mirrored, "still", "h") == sorted([*[RowKind.DELETE] * 3, *pairs, RowKind.INSERT])
-
-
-@pytest.mark.long
-def test_heal_continues_a_table_whose_events_were_deleted(mirror_database: MirroredDatabaseBuilder) -> None:
-    mirrored = mirror_database(tables=2, extra=FAST_MIRROR)
-    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    mirrored.database.execute("UPDATE t00 SET label = 'lost' LIMIT 5", "DELETE FROM t00 LIMIT 1")
-    delete_events(mirrored, "t00", older_than=ends(mirrored, "t00") + 6)
-    mirror.start()
-    assert mirror.wait(START_S) == 1, mirror.tail()
-    report = command(mirrored, "heal", f"{mirrored.database.name}.t00")
-    assert [r["phase"] for r in report["rereads"]] == ["done"]
-    assert mirrored.comparison.differences() == {}
-    mirrored.database.execute("UPDATE t00 SET label = 'after' LIMIT 5")
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    assert mirrored.comparison.differences() == {}
 
 
 @pytest.mark.fault(
@@ -182,82 +156,6 @@ def delete_events(mirrored: MirroredDatabase, table: str, *, older_than: int) ->
         future.result(timeout=60)
 
 
-@pytest.mark.fault(
-    "An ALTER gives rows values that no event contains",
-    area="Source",
-    on="MySQL, Debezium, Kafka",
-    outcome="the table is read again from the source",
-)
-@pytest.mark.long
-def test_tables_whose_rows_no_log_tells_are_read_again_without_a_command(
-    mirror_database: MirroredDatabaseBuilder,
-) -> None:
-    prepare = [
-        "CREATE TABLE moments (id INT PRIMARY KEY, seen DATETIME)",
-        "CREATE TABLE labels (id INT PRIMARY KEY, label ENUM('2', '4', '1'))",
-        "CREATE TABLE numbered (name VARCHAR(20) NOT NULL)",
-        "CREATE TABLE doubled (id INT PRIMARY KEY)",
-        "INSERT INTO moments VALUES (1, '2024-02-29 12:00:00'), (2, NULL), (3, '2031-01-01 00:00:01')",
-        "INSERT INTO labels VALUES (1, '2'), (2, '4'), (3, '1'), (4, NULL)",
-        "INSERT INTO numbered VALUES ('a'), ('b'), ('a')",
-        "INSERT INTO doubled VALUES (1), (2), (3)",
-    ]
-    mirrored = mirror_database(tables=1, extra=HEALING_MIRROR, prepare=prepare)
-    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
-        await_rereads(mirror, 5)
-        with mirrored.writers(1):
-            mirrored.database.execute("SET SESSION time_zone = '+03:00'", *UNKNOWN_TO_LOGS)
-            mirrored.database.execute(
-                "INSERT INTO moments VALUES (4, '2024-03-01 00:00:00')",
-                "UPDATE labels SET label = 7 WHERE id = 1",
-                "INSERT INTO numbered (name) VALUES ('c')",
-                "INSERT INTO doubled (id) VALUES (9)",
-            )
-            await_rereads(mirror, 9)
-        mirrored.comparison.await_equal(mirror, START_S)
-        mirrored.assert_verified()
-        assert mirror.stop() == 0, mirror.tail()
-    done = [line for line in mirror.lines() if line["event"] == "re-read done"]
-    healed = {line["table"].rpartition(".")[2] for line in done if line["reason"] != "new table"}
-    assert healed == {"moments", "labels", "numbered", "doubled"}
-
-
-@pytest.mark.fault(
-    "A topic is deleted and recreated",
-    area="Log",
-    on="MySQL, Debezium, Kafka",
-    outcome="the table is read again from the source",
-    lost="the single changes in the changelog: it has the differences",
-)
-@pytest.mark.long
-def test_a_table_whose_topic_was_recreated_is_read_again_without_a_command(
-    mirror_database: MirroredDatabaseBuilder,
-) -> None:
-    mirrored = mirror_database(tables=2, extra=HEALING_MIRROR)
-    mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log", ("--until-caught-up",))
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    mirrored.database.execute("UPDATE t00 SET label = 'seen' LIMIT 5")
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    mirrored.database.execute("UPDATE t00 SET label = 'lost' LIMIT 5", "DELETE FROM t00 LIMIT 1")
-    await_events(mirrored, "t00", ends(mirrored, "t00") + 6)
-    delete_topic(mirrored, "t00")
-    mirrored.database.execute("UPDATE t00 SET label = 'later' LIMIT 2")
-    await_events(mirrored, "t00", 2)
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    assert mirrored.comparison.differences() == {}
-    reasons = {request["name"]: request["reason"] for request in shown_rereads(mirrored)}
-    assert "was deleted and recreated" in reasons["t00"]
-    assert reasons["t01"] == "new table"
-    assert changes(mirrored, "t00", "h")
-    mirrored.database.execute("UPDATE t00 SET label = 'after' LIMIT 5")
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    assert mirrored.comparison.differences() == {}
-
-
 def roll_back(mirrored: MirroredDatabase, table: str) -> None:
     """Roll a mirror back to its first snapshot."""
     config = load(mirrored.config)
@@ -266,27 +164,6 @@ def roll_back(mirrored: MirroredDatabase, table: str) -> None:
         first, *later = mirror.snapshots()
         assert later
         mirror.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
-
-
-def delete_topic(mirrored: MirroredDatabase, table: str) -> None:
-    """Delete the topic of a table while the connector is stopped."""
-    endpoints, topic = mirrored.database.endpoints, mirrored.topic(table)
-    connector = f"{endpoints.connect_url}/connectors/{mirrored.database.prefix}"
-    requests.put(f"{connector}/stop", timeout=60).raise_for_status()
-    until(
-        lambda: requests.get(f"{connector}/status", timeout=60).json()["connector"]["state"] == "STOPPED",
-        seconds=START_S,
-        doing="the connector stops",
-    )
-    client = AdminClient({"bootstrap.servers": endpoints.bootstrap_servers})
-    for future in client.delete_topics([topic]).values():
-        future.result(timeout=60)
-    until(
-        lambda: topic not in topics.ends(endpoints.bootstrap_servers, mirrored.database.prefix),
-        seconds=START_S,
-        doing="the topic is gone",
-    )
-    requests.put(f"{connector}/resume", timeout=60).raise_for_status()
 
 
 @pytest.mark.fault(

@@ -198,10 +198,10 @@ class Faults:
     outcome="the mirror continues after each",
 )
 @pytest.mark.fault(
-    "Kafka, Kafka Connect and MySQL are killed or restarted, eight times within that hour",
+    "Kafka, Kafka Connect and MySQL are killed or restarted under load, eight times within that hour",
     area="Servers",
     on="MySQL, Debezium, Kafka",
-    outcome="the mirror waits, and continues",
+    outcome="the mirror waits, and continues; events that the connector writes again are skipped",
 )
 @pytest.mark.fault(
     "The disk is full (the system refuses larger files)",

@@ -44,6 +44,12 @@ def lag_of(server: MySqlServer) -> ReplicaLag | None:
         return read_replica_lag(connection)
 
 
+@pytest.mark.fault(
+    "The replica from which tables are read is behind",
+    area="Servers",
+    on="MySQL with a replica",
+    outcome="reading waits until it has caught up",
+)
 def test_reading_waits_while_a_replica_of_the_source_is_behind(
     source_database: SourceDatabase, replica: Replica
 ) -> None:
