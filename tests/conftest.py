@@ -16,6 +16,7 @@ from replicator.cli.next_steps import remember_config
 from replicator.errors import JavaMissing, StackError
 from replicator.operations.stack import PARTS, LocalStack, Options
 from tests.support.conformance import PAGE, ConformancePage
+from tests.support.mirror import JAVA_OPTIONS
 from tests.support.replica import PASSWORD_VARIABLE, Replica, replica_of
 from tests.support.reports import MYSQL, NEEDS_STACK
 from tests.support.sample import one_case
@@ -77,8 +78,16 @@ def conformance(request: pytest.FixtureRequest) -> ConformancePage:
 
 
 @pytest.fixture(scope="session")
+def _short_lived_servers() -> Iterator[None]:
+    """Let the Java programs of stacks be compiled once and quickly: they live for minutes."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(JAVA_OPTIONS, "-XX:TieredStopAtLevel=1")
+        yield
+
+
+@pytest.fixture(scope="session")
 def local_stack(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _short_lived_servers: None
 ) -> Iterator[LocalStack]:
     """Start the real MySQL, Kafka, Connect and schema registry once; with `pytest -n`, once for each worker.
 

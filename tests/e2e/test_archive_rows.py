@@ -54,9 +54,8 @@ def test_replay_refuses_the_table_whose_first_rows_the_archive_lacks_and_run_rea
     assert Comparison.of(mirrored.database, new).differences() == {}
 
 
-@pytest.mark.parametrize(
-    "encoding", [ENCODINGS[1], pytest.param(ENCODINGS[2], marks=pytest.mark.long)], ids=str
-)
+@pytest.mark.parametrize("encoding", ENCODINGS[1:], ids=str)
+@pytest.mark.long
 def test_archive_with_rows_restores_every_table_without_the_source_and_run_goes_on(
     mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, encoding: Encoding
 ) -> None:

@@ -201,6 +201,7 @@ def history(source_database: SourceDatabase, tmp_path: Path) -> History:
     return History(database, config, copies(database, first, tmp_path / "copies"))
 
 
+@pytest.mark.long
 def test_import_equals_what_debezium_wrote_at_the_time(history: History, tmp_path: Path) -> None:
     archive, live = tmp_path / "archive", tmp_path / "live-archive"
     other = history.other("other")
@@ -388,7 +389,6 @@ def test_import_refuses_files_that_lack_changes(source_database: SourceDatabase,
     on="MySQL, Debezium, Kafka",
     outcome="the import skips it, or refuses it with its text if it may define an imported table",
 )
-@pytest.mark.long
 def test_import_skips_a_statement_unless_it_may_define_an_imported_table(
     source_database: SourceDatabase, tmp_path: Path
 ) -> None:

@@ -13,9 +13,9 @@ from tests.support.canonical_rows import SourceTable, canonical_value
 from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 from tests.support.rereads import await_rereads, changes
-from tests.support.server_settings import ENVIRONMENTS, KOLKATA, USUAL, Environment, server_settings
+from tests.support.server_settings import ENVIRONMENTS, USUAL, Environment, server_settings
 from tests.support.source import SourceDatabase
-from tests.workload.column_types import MODES, TABLES, TIMES, ZEROS, TypeTable
+from tests.workload.column_types import MODES, TABLES, TypeTable
 
 BY_MIRROR = f"""
 [bootstrap]
@@ -82,25 +82,19 @@ def test_bootstrap_continues_after_a_kill_at_each_crash_point(
     mirrored.comparison.assert_changelogs()
 
 
-@pytest.mark.parametrize(
-    ("environment", "types"),
-    [
-        pytest.param(KOLKATA, [TIMES, ZEROS], id="times"),
-        *(pytest.param(e, TABLES, marks=pytest.mark.long, id=str(e)) for e in (USUAL, *ENVIRONMENTS)),
-    ],
-)
+@pytest.mark.parametrize("environment", [USUAL, *ENVIRONMENTS], ids=str)
+@pytest.mark.long
 def test_bootstrap_reads_each_value_as_events_have_it(
     mirror_database: MirroredDatabaseBuilder,
     source_database: SourceDatabase,
     environment: Environment,
-    types: Sequence[TypeTable],
 ) -> None:
     with server_settings(source_database, time_zone=environment.time_zone, sql_mode=environment.sql_mode):
-        assert_reads_as_events(mirror_database(tables=1, extra=BY_MIRROR), types, environment.client_zone)
+        assert_reads_as_events(mirror_database(tables=1, extra=BY_MIRROR), environment.client_zone)
 
 
-def assert_reads_as_events(mirrored: MirroredDatabase, types: Sequence[TypeTable], zone: str) -> None:
-    tables = [half for table in types for half in halves(available(table, mirrored.database))]
+def assert_reads_as_events(mirrored: MirroredDatabase, zone: str) -> None:
+    tables = [half for table in TABLES for half in halves(available(table, mirrored.database))]
     read = [table.insert(row, row) for table in tables for row in range(table.rows)]
     execute(mirrored.database, [MODES, *(table.create() for table in tables), *read])
     with running(mirrored.config, mirrored.folder / "out.log", TZ=zone) as mirror:

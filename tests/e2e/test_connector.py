@@ -109,6 +109,7 @@ def test_mirror_applies_new_changes_soon_after_mysql_was_restarted_or_killed(
     on="MySQL, Debezium, Kafka",
     outcome="the reason is shown; the task is restarted until it runs",
 )
+@pytest.mark.long
 def test_failed_connector_task_is_restarted_and_its_reason_is_logged(mirrored: MirroredDatabase) -> None:
     """The connector's user is locked while MySQL restarts, for longer than the connector's own retries last."""
     database = mirrored.database

@@ -257,13 +257,11 @@ def test_a_mirror_that_was_down_longer_than_all_logs_are_kept_is_exact_again(
     newest = mirrored.database.rows("SHOW BINARY LOGS")[-1][0]
     mirrored.database.execute(f"PURGE BINARY LOGS TO '{newest}'")
     requests.put(f"{connector}/resume", timeout=60).raise_for_status()
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    assert mirrored.comparison.differences() == {}
-    mirrored.database.execute("UPDATE t00 SET label = 'after' LIMIT 9", "DELETE FROM t01 LIMIT 1")
-    mirror.start()
-    assert mirror.wait(START_S) == 0, mirror.tail()
-    assert mirrored.comparison.differences() == {}
+    with running(mirrored.config, mirrored.folder / "again.log") as mirror:
+        mirrored.comparison.await_equal(mirror, START_S)
+        mirrored.database.execute("UPDATE t00 SET label = 'after' LIMIT 9", "DELETE FROM t01 LIMIT 1")
+        mirrored.comparison.await_equal(mirror, START_S)
+        assert mirror.stop() == 0, mirror.tail()
 
 
 @pytest.mark.fault(

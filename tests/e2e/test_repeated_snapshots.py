@@ -91,6 +91,7 @@ def assert_read_again(mirrored: MirroredDatabase, mirror: MirrorProcess, tables:
     on="MySQL, Debezium, Kafka",
     outcome="the mirror pauses the tables and reads them again",
 )
+@pytest.mark.long
 def test_changes_that_no_event_has_are_read_if_the_connector_begins_again_without_rows(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:

@@ -35,7 +35,11 @@ from tests.support.source import SourceDatabase
 
 COMMAND = str(Path(sys.executable).with_name("replicator"))
 _POLL_S = 0.2
+_UNCHANGED_S = 5.0
+"""Seconds until a lake is compared again that has no new commit: the source may have changed."""
 
+JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
+"""Variable with options of all Java programs; those of a mirror are in its configuration."""
 START_S = 300
 """Seconds until the first batch of a mirror on a busy machine."""
 FAST_MIRROR = """
@@ -61,10 +65,13 @@ min_interval = "1 second"
 def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:
     """Wait until `condition` returns a true value, and return that."""
     deadline = time.monotonic() + seconds
-    while not (answer := condition()):
+    while True:
+        began = time.monotonic()
+        if answer := condition():
+            return answer
         assert time.monotonic() < deadline, f"not within {seconds} s: {doing}"
-        time.sleep(_POLL_S)
-    return answer
+        # Asking must not take the time of what it waits for.
+        time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)))
 
 
 @dataclass
@@ -86,7 +93,7 @@ class MirrorProcess:
                 stdout=output,
                 stderr=output,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | environment,
+                env=os.environ | {JAVA_OPTIONS: ""} | environment,
                 # Signals to the tests do not reach it.
                 start_new_session=True,
             )
@@ -232,7 +239,7 @@ class Comparison:
         """Wait until every table but `besides` equals its source row by row."""
         deadline, left = time.monotonic() + seconds, None
         while True:
-            began = time.monotonic()
+            began, version = time.monotonic(), self._lake_version()
             found = self.differences(left, besides)
             if not found and left is None:
                 return
@@ -242,7 +249,15 @@ class Comparison:
             assert mirror.process is None or mirror.process.poll() is None, f"it ended:\n{mirror.tail()}"
             # Reading all tables each time would use one core of the machine. At the end, all are read once more.
             left = found.keys() or None
-            time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)) if found else 0)
+            if found:
+                time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)))
+                while self._lake_version() == version and time.monotonic() < began + _UNCHANGED_S:
+                    time.sleep(_POLL_S)
+
+    def _lake_version(self) -> list[int]:
+        """Return what changes with each commit."""
+        catalog = Path(str(self.config.lake.uri).removeprefix("jdbc:sqlite:"))
+        return [file.stat().st_mtime_ns for file in sorted(catalog.parent.glob(f"{catalog.name}*"))]
 
     def _status(self) -> str:
         """Return what `replicator status` says of each table and of the connector, for the message of a failure."""

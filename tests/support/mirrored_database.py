@@ -1,6 +1,5 @@
 """A source database whose connector runs, and the configuration of its mirror."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,13 +58,13 @@ class MirroredDatabase:
     def topic(self, table: str) -> str:
         return f"{self.database.prefix}.{self.database.name}.{table}"
 
-    def writer(self, seed: int, pause: float = 0.01) -> RandomWriter:
+    def writer(self, seed: int, pause: float) -> RandomWriter:
         return RandomWriter(
             lambda: self.database.connect(autocommit=False), self.tables, seed=seed, keys=200, pause=pause
         )
 
     @contextmanager
-    def writers(self, *seeds: int, pause: float = 0.01) -> Iterator[None]:
+    def writers(self, *seeds: int, pause: float = 0.1) -> Iterator[None]:
         """Run writers during the block."""
         writers = [self.writer(seed, pause) for seed in seeds]
         for writer in writers:
@@ -124,8 +123,7 @@ class MirroredDatabaseBuilder:
         if seed_rows:
             writer = mirrored.writer(0, pause=0)
             writer.start()
-            while writer.counts["commits"] < 50:
-                os.sched_yield()
+            until(lambda: writer.counts["commits"] >= 50, seconds=START_S, doing="rows are written")
             writer.stop()
             writer.join()
         if replica is not None:

@@ -59,7 +59,7 @@ def read_reports(files: Iterable[Path]) -> Run:
         if not file.exists():
             missing.append(file)
             continue
-        root = ET.parse(file)
+        root = ET.parse(file).getroot()
         cases += map(_case, root.iter("testcase"))
         versions |= {value: None for name, value in _properties(root) if name == MYSQL}
     return Run(tuple(cases), tuple(versions), tuple(missing))
