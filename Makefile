@@ -37,7 +37,8 @@ format: setup  ## Rewrite the code in the project's style
 test-fast: setup  ## Tests that need neither Spark nor the real stack
 	@$(RUN) pytest -q -m "not spark and not stack"
 
-test: lint docs  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
+test: setup  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
+	@$(MAKE) --no-print-directory --output-sync -j 2 lint docs
 	@mkdir -p $(REPORTS)
 	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run at the same time, and two
 	@# of the real stack, each with a stack of its own. The last lines name what failed.
