@@ -28,7 +28,7 @@ def test_mirror_equals_the_source_with_avro_events(
     """Two writers, new columns and tables, bad records, an unavailable registry."""
     url = running_stack.endpoints.registry_url
     log = f'format = "avro"\nregistry_url = "{url}"\npartitions = 2'
-    mirrored = mirror_database(tables=5, log=log, extra=FAST_MIRROR)
+    mirrored = mirror_database(tables=2, log=log, extra=FAST_MIRROR)
     compare, topic = mirrored.comparison, mirrored.topic("t00")
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         compare.await_equal(mirror, START_S)

@@ -36,14 +36,14 @@ CRASH_POINTS = (
 
 
 def test_bootstrap_reads_tables_while_they_change(mirror_database: MirroredDatabaseBuilder) -> None:
-    mirrored = mirror_database(tables=5, extra=BY_MIRROR)
+    mirrored = mirror_database(tables=2, extra=BY_MIRROR)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         with mirrored.writers(1, 2):
-            await_rereads(mirror, 5)
+            await_rereads(mirror, 2)
             mirrored.database.execute("CREATE TABLE late (id INT PRIMARY KEY, name VARCHAR(9))")
             mirrored.database.execute("INSERT INTO late VALUES (1, 'a'), (2, 'b')")
             mirrored.database.execute("UPDATE late SET name = 'c' WHERE id = 2")
-            await_rereads(mirror, 6)
+            await_rereads(mirror, 3)
         mirrored.comparison.await_equal(mirror, START_S)
         mirrored.assert_verified()
         assert mirror.stop() == 0, mirror.tail()

@@ -57,7 +57,7 @@ def test_no_change_is_lost_or_repeated_when_a_replica_is_promoted(
         "SET GLOBAL replica_parallel_workers = 4",
         "START REPLICA SQL_THREAD",
     )
-    mirrored = mirror_database(tables=3, log=log, extra=FAST_MIRROR, prepare=ORDERS)
+    mirrored = mirror_database(tables=2, log=log, extra=FAST_MIRROR, prepare=ORDERS)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:
         until(mirror.batches, seconds=START_S, doing="the first batch")
         with mirrored.writers(1, 2):
