@@ -1,6 +1,5 @@
 """A mirror without `[verify]` compares its rows with the source by itself, on the real stack."""
 
-import json
 import subprocess
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.support.mirror import COMMAND, HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.rereads import command
+from tests.support.rereads import command, shown_status
 from tests.support.source import NOT_COMPARED
 
 BUSY = (
@@ -45,10 +44,7 @@ def differences(mirror: MirrorProcess) -> list[tuple[str, str, str]]:
 
 
 def status_of(mirrored: MirroredDatabase, table: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=True
-    )
-    return next(t for t in json.loads(done.stdout)["tables"] if t["source"].endswith(f".{table}"))
+    return next(t for t in shown_status(mirrored)["tables"] if t["source"].endswith(f".{table}"))
 
 
 @pytest.mark.fault(

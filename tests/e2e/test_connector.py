@@ -1,7 +1,5 @@
 """Failures of the connector and of the servers while a mirror runs, and the recovery from them."""
 
-import json
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,9 @@ from replicator.config import load
 from replicator.operations.connector import register
 from replicator.operations.stack import Part
 from replicator.sources.connector.settings import connector_config
-from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, MirrorProcess, running, until
+from tests.support.mirror import FAST_MIRROR, START_S, Comparison, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
+from tests.support.rereads import shown_status
 from tests.support.source import SourceDatabase
 
 FRESH_S = 20
@@ -55,18 +54,6 @@ def ask(mirrored: MirroredDatabase, method: str, path: str) -> Any:
 def is_stopped(status: dict[str, Any]) -> bool:
     """Whether the connector and its task have stopped: Kafka Connect reports the connector first."""
     return status["connector"]["state"] == "STOPPED" and not status["tasks"]
-
-
-def status(mirrored: MirroredDatabase) -> dict[str, Any]:
-    done = subprocess.run(
-        [COMMAND, "status", "-c", str(mirrored.config), "--json"],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=True,
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 @pytest.fixture
@@ -135,7 +122,7 @@ def test_failed_connector_task_is_restarted_and_its_reason_is_logged(mirrored: M
             assert at.mysql_password not in mirror.tail(1 << 20)
             # Between two restarts, whose intervals grow.
             until(
-                lambda: "locked" in (status(mirrored)["connector"]["reason"] or ""),
+                lambda: "locked" in (shown_status(mirrored)["connector"]["reason"] or ""),
                 seconds=120,
                 doing="status",
             )
@@ -197,7 +184,7 @@ def test_run_until_caught_up_ends_only_when_the_mirror_is_current_with_the_sourc
     mirror.start()
     assert mirror.wait(START_S) == 0, mirror.tail()
     assert mirrored.comparison.differences() == {}
-    found = status(mirrored)
+    found = shown_status(mirrored)
     assert {table["state"] for table in found["tables"]} == {"current"}
     assert found["connector"]["state"] == "RUNNING"
     assert (found["empty"], found["unread"]) == ([f"{mirrored.database.name}.{mirrored.tables[0].name}"], [])
@@ -205,7 +192,7 @@ def test_run_until_caught_up_ends_only_when_the_mirror_is_current_with_the_sourc
     ask(mirrored, "PUT", "/stop")
     until(lambda: is_stopped(ask(mirrored, "GET", "/status")), seconds=60, doing="a stop")
     change(mirrored, 2)
-    found = status(mirrored)
+    found = shown_status(mirrored)
     assert {table["state"] for table in found["tables"]} == {"behind"}
     assert all("STOPPED" in table["reason"] and table["next_step"] for table in found["tables"])
     mirror.start()

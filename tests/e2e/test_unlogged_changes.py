@@ -1,16 +1,13 @@
 """Statements that change rows without row events, on a real server: the tables are read again, or keep their rows."""
 
-import json
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.mirror import COMMAND, HEALING_MIRROR, START_S, MirrorProcess, running, until
+from tests.support.mirror import HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.rereads import await_rereads
+from tests.support.rereads import await_rereads, shown_status
 
 CONFIG = f"""{HEALING_MIRROR}[[table]]
 name = "{{name}}.archive"
@@ -130,7 +127,9 @@ def test_tables_equal_the_source_after_statements_that_change_rows_without_event
         database.execute(*(f"UPDATE {table} SET n = n + 1" for table in TABLES))
         mirrored.comparison.await_equal(mirror, START_S, {"archive"})
         assert mirror.stop() == 0, mirror.tail()
-    kept = {entry["source"]: [k["statement"] for k in entry["kept"]] for entry in status(mirrored)["tables"]}
+    kept = {
+        entry["source"]: [k["statement"] for k in entry["kept"]] for entry in shown_status(mirrored)["tables"]
+    }
     assert {source: found for source, found in kept.items() if found} == {
         f"{database.name}.archive": ["ALTER TABLE archive DROP PARTITION p0"]
     }
@@ -159,11 +158,3 @@ def import_earlier_rows(mirrored: MirroredDatabase, table: str) -> set[str]:
             shutil.copy(mirrored.folder / f"{table}.{kind}", folder)
         cursor.execute(f"ALTER TABLE {table} IMPORT TABLESPACE")
     return {table}
-
-
-def status(mirrored: MirroredDatabase) -> dict[str, Any]:
-    done = subprocess.run(
-        [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=False
-    )
-    assert done.stdout, done.stderr[-3000:]
-    return dict(json.loads(done.stdout))

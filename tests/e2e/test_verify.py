@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.rereads import await_rereads
+from tests.support.rereads import await_rereads, shown_status
 from tests.workload.paced_writer import PACED, PacedWriter
 
 CHECKS = 20
@@ -64,14 +64,6 @@ def verify(mirrored: MirroredDatabase, *arguments: str) -> tuple[int, dict[str, 
     report = json.loads(done.stdout)
     report["tables"] = {t["table"].partition(".")[2]: t for t in report["tables"]}
     return done.returncode, report
-
-
-def status_of(mirrored: MirroredDatabase) -> dict[str, Any]:
-    done = subprocess.run(
-        [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=True
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 @pytest.mark.long
@@ -130,10 +122,10 @@ def test_verify_while_writers_write_and_with_planted_faults(mirror_database: Mir
         code, report = verify(mirrored, "--repair", "--table", wide)
         assert (code, report["tables"]["wide"]["repaired"]) == (0, len(found)), report
         assert mirrored.comparison.differences({"wide"}) == {}
-        status = status_of(mirrored)
+        status = shown_status(mirrored)
         assert next(r for r in status["rereads"] if r["name"] == "wide")["narrowed"]["column"] == "id"
         assert mirror.stop() == 0, mirror.tail()
-    status = status_of(mirrored)
+    status = shown_status(mirrored)
     past = next(history["checks"] for history in status["checks"] if history["name"] == "paced")
     assert [check["verdict"] for check in past] == ["equal"] * len(past)
     assert len(past) >= 5
@@ -242,14 +234,14 @@ def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: Mirr
         code, report = verify(mirrored, "--repair", "--table", name, "--last", "50000")
         repaired = report["tables"]["long_table"]
         assert (code, repaired["repaired"], repaired["source_rows"]) == (0, 3, 50_001)
-        request = next(r for r in status_of(mirrored)["rereads"] if r["name"] == "long_table")
+        request = next(r for r in shown_status(mirrored)["rereads"] if r["name"] == "long_table")
         assert 0 < request["rows"] <= rows / 2 + 1
         with mirrored.database.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
             cursor.execute("UPDATE uuids SET v = -1 WHERE uid = UNHEX(LEFT(SHA2(77, 256), 32))")
         code, report = verify(mirrored, "--repair", "--table", f"{mirrored.database.name}.uuids")
         assert (code, report["tables"]["uuids"]["repaired"]) == (0, 1)
-        request = next(r for r in status_of(mirrored)["rereads"] if r["name"] == "uuids")
+        request = next(r for r in shown_status(mirrored)["rereads"] if r["name"] == "uuids")
         assert 0 < request["rows"] < rows / 2
         code, report = verify(mirrored)
         assert [row["key"]["id"] for row in report["tables"]["long_table"]["rows"]] == ["99990"]
@@ -313,4 +305,4 @@ def test_a_mirror_checks_and_repairs_itself(mirror_database: MirroredDatabaseBui
 
 
 def checks_of(mirrored: MirroredDatabase) -> dict[str, str]:
-    return {check["name"]: check["verdict"] for check in status_of(mirrored)["verified"]}
+    return {check["name"]: check["verdict"] for check in shown_status(mirrored)["verified"]}

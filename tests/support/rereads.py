@@ -1,4 +1,4 @@
-"""Observe and request re-reads of a mirror on the real stack."""
+"""Observe a mirror on the real stack, and request re-reads."""
 
 import json
 import subprocess
@@ -40,10 +40,15 @@ def changes(mirrored: MirroredDatabase, table: str, op: str) -> list[str]:
         return sorted(row["_change"]["kind"] for row in rows.to_arrow().to_pylist())
 
 
-def shown_rereads(mirrored: MirroredDatabase) -> list[dict[str, Any]]:
-    """Return the re-reads that `status` shows."""
+def shown_status(mirrored: MirroredDatabase) -> dict[str, Any]:
+    """Return what `status` shows."""
     done = subprocess.run(
         [COMMAND, "status", "-c", str(mirrored.config), "--json"], capture_output=True, text=True, check=False
     )
     assert done.stdout, done.stderr[-3000:]
-    return list(json.loads(done.stdout)["rereads"])
+    return dict(json.loads(done.stdout))
+
+
+def shown_rereads(mirrored: MirroredDatabase) -> list[dict[str, Any]]:
+    """Return the re-reads that `status` shows."""
+    return list(shown_status(mirrored)["rereads"])
