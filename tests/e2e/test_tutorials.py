@@ -42,6 +42,7 @@ def administrator(running_stack: LocalStack) -> Iterator[SourceDatabase]:
     database.execute("DROP DATABASE IF EXISTS shop", "DROP USER IF EXISTS mirror")
 
 
+@pytest.mark.long
 def test_first_mirror_tutorial_runs_as_printed(folder: Path, administrator: SourceDatabase) -> None:
     found = administrator.stack.endpoints
     addresses = {
