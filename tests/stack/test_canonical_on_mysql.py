@@ -1,6 +1,5 @@
 """Canonical texts of values in a real MySQL, and the workloads that write them."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from replicator.config import load
 from tests.support.canonical_rows import describe, source_rows, use_utc
 from tests.support.source import SourceDatabase
-from tests.workload.random_writer import RandomWriter, create_tables, random_tables, read_source
 from tests.workload.record_demo import source_state
 from tests.workload.schema import CHANGES, TABLES
 from tests.workload.webshop import WebShop
@@ -61,6 +59,7 @@ def test_source_rows_have_canonical_texts_for_every_column_type(source_database:
         assert source_rows(connection, table) == [tuple(text for _, _, _, text in COLUMNS)]
 
 
+@pytest.mark.long
 def test_web_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase, tmp_path: Path) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text(source_database.config_text(tmp_path))
@@ -79,26 +78,3 @@ def test_web_shop_is_the_same_for_the_same_seed(source_database: SourceDatabase,
     assert len(states[0]) == len(TABLES) + 1
     columns = {c.source for c in states[0][f"{source_database.name}.inventory"][0].columns}
     assert "shelf" in columns
-
-
-def test_random_writers_leave_tables_that_can_be_compared(source_database: SourceDatabase) -> None:
-    def connect():
-        return source_database.connect(autocommit=False, charset="utf8mb4")
-
-    tables = random_tables(5)
-    with connect() as connection:
-        create_tables(connection, tables)
-    writers = [RandomWriter(connect, tables, seed=seed, keys=50) for seed in (1, 2)]
-    for writer in writers:
-        writer.start()
-    time.sleep(2)
-    for writer in writers:
-        writer.stop()
-    for writer in writers:
-        counts = writer.join()
-        assert min(counts[kind] for kind in ("inserts", "updates", "deletes", "key_updates", "commits")) > 0
-    with connect() as connection:
-        for table in tables:
-            rows = read_source(connection, source_database.name, table.name)
-            assert 0 < len(rows) <= 50
-            assert rows == sorted(rows, key=lambda row: [(v is not None, v or b"") for v in row])

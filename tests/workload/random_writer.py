@@ -14,8 +14,6 @@ from typing import Any, TypeAlias
 import pymysql
 from pymysql.cursors import Cursor
 
-from tests.support.canonical_rows import describe, source_rows, use_utc
-
 Connection: TypeAlias = "pymysql.Connection[Cursor]"
 CanonicalRows: TypeAlias = list[tuple[bytes | None, ...]]
 
@@ -76,13 +74,6 @@ def create_tables(connection: Connection, tables: Sequence[RandomTable]) -> None
     with connection.cursor() as cursor:
         for table in tables:
             cursor.execute(table.ddl)
-
-
-def read_source(connection: Connection, database: str, table: str) -> CanonicalRows:
-    """Return all rows of a table as canonical texts, sorted; the session is set to UTC."""
-    use_utc(connection)
-    connection.rollback()  # a new read view
-    return source_rows(connection, describe(connection, database, table))
 
 
 class RandomWriter:
