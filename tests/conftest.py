@@ -23,7 +23,7 @@ from tests.support.sample import one_case
 from tests.support.source import SourceDatabase
 
 # The time of an example depends more on the machine than on the code.
-settings.register_profile("project", deadline=None)
+settings.register_profile("project", deadline=None, max_examples=40)
 settings.load_profile("project")
 
 

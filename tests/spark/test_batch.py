@@ -7,7 +7,6 @@ import pytest
 
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.table import lake_names
-from tests.oracle.compare import assert_mirror_equals
 from tests.oracle.events import (
     ColumnSpec,
     Place,
@@ -125,20 +124,6 @@ def test_added_columns_are_filled_with_or_without_a_crash(
         row | {"note": 5},
     ]
     assert len(lake.rows("orders", "shop_changes")) == 4
-
-
-def test_mirror_equals_the_source_when_changelogs_are_disabled(lake: LakeHarness) -> None:
-    source = Source(5)
-    source.start(["bigint"], rows=5)
-    source.run(40)
-    lake.write(source.delivered(2))
-    mirror = lake.mirror(lake.config(apply={"changelog": False}))
-    _, ends = mirror.context.log.offsets()
-    mirror.advance(half(ends))
-    mirror.advance(ends)
-    with lake.catalog() as catalog:
-        assert_mirror_equals(catalog, "shop", source.tables[0])
-        assert not catalog.table_exists(("shop_changes", source.tables[0].name))
 
 
 def test_batch_report_counts_the_events_of_all_chunks(lake: LakeHarness) -> None:

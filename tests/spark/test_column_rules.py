@@ -169,15 +169,6 @@ def test_column_rules_apply_to_names_that_avro_does_not_allow(
     assert_nowhere(lake.folder / "lake")
 
 
-def test_include_rule_matches_source_names_in_avro(lake: LakeHarness) -> None:
-    columns = (ID, ColumnSpec("e-mail", "varchar"), ColumnSpec("pass word", "varchar"))
-    table = Table(lake, columns, "avro")
-    table.insert(id=1, **{"e-mail": "seen", "pass word": "open sesame"})
-    assert table.mirrored(lake.config(columns={"include": ["id", "e-mail"]})).summary().paused == {}
-    assert rows(lake) == [{"id": 1, "e-mail": "seen"}]
-    assert_nowhere(lake.folder / "lake")
-
-
 FORMATS: tuple[Format, ...] = ("json", "json with schemas", "avro")
 NAMES = {
     "json": ("email", "contact"),

@@ -6,7 +6,6 @@ from replicator import failpoints
 from replicator.errors import CursorExpired, Unsettled
 from replicator.lake.reading.reader import newest_marker
 from replicator.model.changelog import RESTATED_KEY, Restatement, restated
-from replicator.operations.rebuild.rebuild import rebuild_tables
 from tests.spark.test_quarantine import AFTERWARDS, CHANGES, CREATED, EVENTS, WIDENED, event, replayed, row
 from tests.support.consumers import StoredConsumer
 from tests.support.failpoints import PowerCut
@@ -129,20 +128,3 @@ def test_recreated_topic_ends_the_order_of_offsets(lake: LakeHarness) -> None:
     lake.catch_up()
     live.read(lake.config())
     assert live.changes[-1]["id"] == 9
-
-
-@pytest.mark.long
-def test_rebuilt_mirror_has_the_rows_of_the_changelog(lake: LakeHarness) -> None:
-    lake.write([CREATED, *EVENTS])
-    lake.catch_up()
-    lake.write([WIDENED])
-    replayed(lake)
-    mirror = lake.mirror()
-    mirror.context.lake.drop("shop", "orders")
-    rebuild_tables(lake.config(), mirror.context.lake)
-    found, changelog = restatements(lake)
-    assert found == changelog
-    assert changelog is not None
-    fresh = consumer("mirror")
-    fresh.read(lake.config())
-    assert {r["id"]: r["number"] for r in fresh.image} == AFTERWARDS

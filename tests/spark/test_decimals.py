@@ -49,15 +49,6 @@ def test_decimals_are_read_in_every_encoding_of_the_connector(
     assert [None if r["price"] is None else str(r["price"]) for r in rows] == wanted
 
 
-def test_decimals_are_read_when_all_are_written_as_text(lake: LakeHarness) -> None:
-    definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")
-    lake.write([Record("shop", 0, None, definition)])
-    lake.write([priced(i, price, with_schema=False) for i, price in enumerate(["-12.30", None, "1234"])])
-    lake.catch_up()
-    rows = sorted(lake.rows("orders"), key=lambda r: r["id"])
-    assert [None if r["price"] is None else str(r["price"]) for r in rows] == ["-12.30", None, "1234.00"]
-
-
 def test_decimals_are_read_when_they_change_from_numbers_to_text(lake: LakeHarness) -> None:
     """The later events are not valid in the encoding that was learned, so they are inspected again."""
     definition = schema_change_event(Place(1, 4), "orders", PRICED, ["id"], kind="CREATE")

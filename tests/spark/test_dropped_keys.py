@@ -8,7 +8,7 @@ from replicator.operations.rebuild.rebuild import rebuild_tables
 from replicator.schema.evolution.own_columns import COLUMNS_KEY
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
-from tests.support.scenario import ID, Scenario, changelog, play
+from tests.support.scenario import Scenario, changelog, play
 
 A, B = ColumnSpec("a", "int", False), ColumnSpec("b", "int")
 UNIQUE = "CREATE TABLE orders (a INT NOT NULL, b INT, UNIQUE KEY uk (a), KEY k (b))"
@@ -70,43 +70,6 @@ def test_equal_rows_stay_when_their_unique_key_is_dropped(
     context = lake.mirror().context
     rebuild_tables(context.config, context.lake, (), as_of=None, to="then")
     assert mirrored(lake, "then") == mirrored(lake)
-
-
-@ways
-def test_nulls_are_mirrored_when_the_primary_key_is_dropped(
-    lake: LakeHarness, cut: str, with_schemas: bool
-) -> None:
-    number, optional = ColumnSpec("n", "int"), ColumnSpec("id", "bigint")
-    scenario = Scenario([ID, number], with_schemas)
-    scenario.insert(id=1, n=1)
-    scenario.insert(id=2, n=2)
-    scenario.define("ALTER TABLE orders DROP PRIMARY KEY, MODIFY id INT NULL", [optional, number], [])
-    scenario.insert(id=1, n=1)
-    scenario.insert(id=None, n=4)
-    scenario.insert(id=None, n=4)
-    scenario.change("u", before={"id": 2, "n": 2}, after={"id": None, "n": 2})
-    scenario.change("d", before={"id": None, "n": 4})
-    play(lake, scenario, cut)
-    found = Counter((r["id"], r["n"]) for r in lake.rows("orders"))
-    assert found == {(1, 1): 2, (None, 4): 1, (None, 2): 1}
-    assert required(lake) == (set(), set())
-
-
-@ways
-def test_equal_rows_stay_when_the_primary_key_is_dropped(
-    lake: LakeHarness, cut: str, with_schemas: bool
-) -> None:
-    """The schema of events is the same before and after."""
-    scenario = Scenario([ID, A], with_schemas)
-    scenario.insert(id=1, a=1)
-    scenario.insert(id=2, a=2)
-    scenario.change("u", before={"id": 2, "a": 2}, after={"id": 2, "a": 3})
-    scenario.define("ALTER TABLE orders DROP PRIMARY KEY", [ID, A], [])
-    scenario.insert(id=1, a=1)
-    scenario.insert(id=1, a=2)
-    scenario.change("d", before={"id": 2, "a": 3})
-    play(lake, scenario, cut)
-    assert Counter((r["id"], r["a"]) for r in lake.rows("orders")) == {(1, 1): 2, (1, 2): 1}
 
 
 @ways

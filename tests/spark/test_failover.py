@@ -93,19 +93,6 @@ def test_schema_changes_of_each_server_apply_to_its_own_events(
     assert len(lake.rows("orders", "shop_changes")) == len(wanted)
 
 
-def test_redelivered_definition_of_the_other_server_changes_nothing(lake: LakeHarness) -> None:
-    alter = "ALTER TABLE orders RENAME COLUMN name TO title"
-    renamed = (COLUMNS[0], RENAMED[1])
-    lake.write([defined(on(A, 1, 900, second=0), COLUMNS), defined(on(A, 5, 900, second=50), renamed, alter)])
-    lake.write([created(on(A, 6, 900, second=60), renamed, 1, "one", with_schema=False)])
-    lake.catch_up()
-    # B has executed the statement too, at its own position.
-    lake.write([defined(on(A, 5, 7, second=50), renamed, alter)])
-    lake.write([created(on(B, 1, 7, second=100), renamed, 2, "two", with_schema=False)])
-    lake.catch_up()
-    assert sorted((r["id"], r["title"]) for r in lake.rows("orders")) == [(1, "one"), (2, "two")]
-
-
 def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
     chance = random.Random(4)
 
@@ -233,23 +220,6 @@ def test_interrupted_transaction_in_a_file_of_the_same_number_pauses_any_table(l
     lake.write([order(6, 600)])
     (reason,) = lake.catch_up().summary().paused.values()
     assert "interrupted when another server became the source" in reason
-
-
-@pytest.mark.parametrize("driver_max_events", [0, 10_000])
-@pytest.mark.fault(
-    "The connector sends transactions of two servers, which alternate in one binlog, again",
-    area="Source",
-    on="Iceberg; events by hand",
-    outcome="each is applied once",
-)
-def test_transactions_of_two_origins_are_applied_once(lake: LakeHarness, driver_max_events: int) -> None:
-    lake.driver_max_events = driver_max_events
-    sent = [visit(on((A, B)[n % 2], n, 7, second=9), str(n)) for n in range(2, 8)]
-    lake.write([VISITS_CREATED, *sent])
-    lake.catch_up()
-    lake.write([*sent[2:], visit(on(B, 9, 7, second=9), "9")])
-    assert lake.catch_up().summary().paused == {}
-    assert sorted(row["page"] for row in lake.rows("visits")) == ["2", "3", "4", "5", "6", "7", "9"]
 
 
 def changed(place: Place, number: int, columns: tuple[ColumnSpec, ...]) -> Record:

@@ -92,36 +92,6 @@ def test_batch_is_decoded_once_even_when_its_schema_is_unknown(
 
 
 @on_spark_and_driver
-def test_later_events_with_a_newer_schema_are_decoded(lake: LakeHarness, driver_max_events: int) -> None:
-    lake.driver_max_events = driver_max_events
-    scenario = scenario_of(MANY)
-    scenario.define("ALTER TABLE orders ADD n INT", [*scenario.columns, ColumnSpec("n", "int")])
-    scenario.insert(id=MANY, price=1.5, n=7)
-    lake.write(scenario.records)
-    catch_up(lake)
-    found = rows(lake)
-    assert len(found) == MANY + 1
-    assert {r["n"] for r in found if r["id"] != MANY} == {None}
-    assert [r["n"] for r in found if r["id"] == MANY] == [7]
-
-
-@on_spark_and_driver
-def test_table_is_mirrored_when_its_first_events_have_no_key(
-    lake: LakeHarness, driver_max_events: int
-) -> None:
-    """TRUNCATE events have no key, and there is no definition."""
-    lake.driver_max_events = driver_max_events
-    scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=True)
-    for _ in range(decode._FIRST_EVENTS):
-        scenario.change("t")
-    for n in range(3):
-        scenario.change("u", before={"id": 1, "n": n}, after={"id": 1, "n": n + 1})
-    lake.write([r for r in scenario.records if r.topic == ORDERS])
-    catch_up(lake)
-    assert rows(lake) == [{"id": 1, "n": 3}]
-
-
-@on_spark_and_driver
 @pytest.mark.parametrize("first", [b'{"schema":{"type":"struct"},"payload":{}}', b'{"schema":', b"{}", None])
 def test_table_is_mirrored_when_its_first_events_have_no_schema(
     lake: LakeHarness, driver_max_events: int, first: bytes | None

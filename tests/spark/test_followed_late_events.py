@@ -1,7 +1,6 @@
 """Events from before a followed statement that come after it do not bring back the rows that it removed."""
 
 from dataclasses import replace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -28,7 +27,6 @@ from tests.spark.test_quarantine import LARGE, replayed
 from tests.support.consumers import StoredConsumer
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
-from tests.support.orders_table import ORDERS
 from tests.support.reread_lake import LakeReread
 from tests.support.scenario import ID, Scenario, rows
 
@@ -132,30 +130,6 @@ def test_event_that_the_mirror_never_had_pauses_the_table(lake: LakeHarness, dri
     (reason,) = applied(lake, scenario, "once").summary().paused.values()
     assert "from before its partitions were dropped or truncated" in reason
     assert pairs(lake) == {1: 1}
-
-
-def in_partition(number: int, *records: Record) -> list[Record]:
-    return [Record(r.topic, number, r.key, r.value) if r.topic == ORDERS else r for r in records]
-
-
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.long
-def test_rows_do_not_come_back_with_another_partition_of_the_topic(lake: LakeHarness, before: bool) -> None:
-    """Whether the partition exists at the statement already, or is added later."""
-    scenario = partitioned()
-    scenario.insert(id=1, n=1)
-    scenario.insert(id=15, n=15)
-    records: list[Any] = list(scenario.records)
-    late, scenario.records = in_partition(1, records.pop()), []
-    scenario.define(DROP, [ID, N])
-    records += late + scenario.records if before else scenario.records
-    lake.write(records)
-    paused = lake.catch_up(configured(lake)).summary().paused
-    assert bool(paused) == before
-    if not before:
-        lake.write(late)
-        assert lake.catch_up(configured(lake)).summary().paused.keys() == {"shop.orders"}
-        assert pairs(lake) == {1: 1}
 
 
 @pytest.mark.parametrize("decided", [False, True])

@@ -147,31 +147,6 @@ def test_statement_that_is_delivered_again_deletes_nothing_more(lake: LakeHarnes
     assert pairs(lake) == AFTER | {16: 16}
 
 
-@pytest.mark.long
-def test_statement_after_the_newest_event_is_followed(lake: LakeHarness) -> None:
-    scenario = partitioned()
-    scenario.insert(id=1, n=1)
-    scenario.insert(id=11, n=1)
-    scenario.execute("ALTER TABLE orders TRUNCATE PARTITION ALL")
-    assert applied(lake, scenario, "once").summary().paused == {}
-    assert pairs(lake) == {}
-    assert rebuilt(lake) == []
-
-
-def test_late_event_from_before_the_statement_pauses_the_table(lake: LakeHarness) -> None:
-    scenario = partitioned()
-    scenario.insert(id=1, n=1)
-    scenario.pos += 100
-    scenario.define("ALTER TABLE orders TRUNCATE PARTITION p0", [ID, N])
-    applied(lake, scenario, "once")
-    assert pairs(lake) == {}
-    scenario.pos -= 200
-    scenario.insert(id=2, n=2)
-    (reason,) = applied(lake, scenario, "once").summary().paused.values()
-    assert "from before its partitions were dropped or truncated" in reason
-    assert pairs(lake) == {}
-
-
 def test_statement_whose_definition_is_late_is_not_followed(lake: LakeHarness) -> None:
     scenario = partitioned()
     scenario.insert(id=1, n=1)
@@ -248,27 +223,6 @@ def test_dates_are_followed_unless_one_may_be_a_zero_date(
         assert rebuilt(lake) == rows(lake)
 
 
-@pytest.mark.long
-def test_renamed_columns_and_later_changes_are_rebuilt(lake: LakeHarness) -> None:
-    scenario = partitioned(
-        "PARTITION BY LIST COLUMNS(n, id) (PARTITION p1 VALUES IN ((1, 1), (NULL, 2)))", key=()
-    )
-    scenario.insert(id=1, n=1)
-    scenario.insert(id=2, n=None)
-    scenario.insert(id=3, n=3)
-    m, n = ColumnSpec("m", "int"), ColumnSpec("n", "int", default="7")
-    scenario.define("ALTER TABLE orders RENAME COLUMN n TO m", [ID, m])
-    scenario.insert(id=4, m=4)
-    scenario.define(DROP, [ID, m])
-    scenario.define(
-        "ALTER TABLE orders MODIFY m BIGINT, ADD COLUMN n INT DEFAULT 7", [ID, ColumnSpec("m", "bigint"), n]
-    )
-    scenario.change("d", before={"id": 4, "m": 4, "n": 7})
-    assert applied(lake, scenario, "once").summary().paused == {}
-    assert [(r["id"], r["m"]) for r in rows(lake)] == [(3, 3)]
-    assert rebuilt(lake) == rows(lake)
-
-
 @pytest.mark.parametrize("changelog", [True, False])
 @pytest.mark.long
 def test_values_that_the_mirror_lacks_are_not_compared(lake: LakeHarness, changelog: bool) -> None:
@@ -280,11 +234,3 @@ def test_values_that_the_mirror_lacks_are_not_compared(lake: LakeHarness, change
         table=[{"name": "shop.orders", "columns": {"mask": {"n": {"null": True}}}, "changelog": changelog}],
     )
     assert applied(lake, scenario, "once", config).summary().paused.keys() == {"shop.orders"}
-
-
-@pytest.mark.long
-def test_table_without_a_changelog_is_followed(lake: LakeHarness) -> None:
-    assert (
-        applied(lake, scenario_with(DROP), "each", configured(lake, changelog=False)).summary().paused == {}
-    )
-    assert pairs(lake) == AFTER

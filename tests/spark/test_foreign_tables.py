@@ -7,7 +7,6 @@ from pyiceberg.table import Table
 
 from replicator.config import Config
 from replicator.operations.status.read import read_status
-from replicator.runner.scheduler import Scheduler
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created
@@ -23,14 +22,6 @@ def metadata(lake: LakeHarness, name: str, namespace: str = "shop") -> str:
     with lake.catalog() as catalog:
         found: Table = catalog.load_table((namespace, name))
         return found.metadata_location
-
-
-def mirror_beside(lake: LakeHarness, namespace: str, config: Config | None = None) -> Scheduler:
-    """Return a mirror of two tables whose namespace has a table `orders` of a user."""
-    mirror = lake.mirror(config)
-    mirror.context.spark.sql(f"CREATE TABLE lake.{namespace}.orders (id bigint, name string)").collect()
-    mirror.context.spark.sql(f"INSERT INTO lake.{namespace}.orders VALUES (1, 'mine')").collect()
-    return lake.mirror(config)
 
 
 def write_events(lake: LakeHarness) -> None:
@@ -61,17 +52,6 @@ def test_table_of_a_user_is_not_touched_and_only_its_source_table_pauses(
     assert metadata(lake, "orders", namespace) == before
     assert lake.rows("users") == [{"id": 1, "a": 1}]
     assert read_status(lake.config()).paused == {"shop.orders": reason}
-
-
-def test_mirror_continues_once_the_table_of_a_user_was_renamed(lake: LakeHarness) -> None:
-    write_events(lake)
-    mirror = mirror_beside(lake, "shop")
-    mirror.advance(EVERYTHING)
-    mirror.context.spark.sql("ALTER TABLE lake.shop.orders RENAME TO shop.mine").collect()
-    again = lake.catch_up()
-    assert again.summary().paused == {}
-    assert sorted(row["id"] for row in lake.rows("orders")) == [1, 2]
-    assert lake.rows("mine") == [{"id": 1, "name": "mine"}]
 
 
 def other_mirror(lake: LakeHarness) -> Config:

@@ -14,9 +14,7 @@ from replicator.maintenance.steps import Maintenance
 from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.equality_deletes import entries
-from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event
 from tests.oracle.model import Record
-from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
 from tests.support.order_changes import assert_exact, changes, state_after, table, total
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
@@ -163,32 +161,6 @@ def test_tables_may_override_the_format_version(lake: LakeHarness) -> None:
     assert table(lake).metadata.format_version == 2
 
 
-@pytest.mark.parametrize("driver_max_events", [0, 10_000])
-@pytest.mark.parametrize("point", ["after-delete-files", "before-commit"])
-def test_crash_between_files_and_commit_changes_nothing(
-    lake: LakeHarness, point: str, driver_max_events: int
-) -> None:
-    lake.driver_max_events = driver_max_events
-    batches = changes(34, batches=5, keys=10)
-    write(lake, batches)
-    mirror = lake.mirror(config(lake))
-    advance(mirror, batches, 0, 3)
-    before = table(lake).metadata.current_snapshot_id
-
-    def reach(at: str) -> None:
-        loaded = table(lake).metadata.current_snapshot_id
-        if at == point and total(table(lake, "shop_changes"), "records") and loaded == before:
-            raise PowerCut
-
-    with failpoints.on_reach(reach), pytest.raises(PowerCut):
-        advance(mirror, batches, 3, 4)
-    assert table(lake).metadata.current_snapshot_id == before
-    again = lake.mirror(config(lake))
-    advance(again, batches, 3, 5)
-    assert vectors(lake)
-    assert_rows(lake, batches)
-
-
 def test_commit_of_another_engine_between_files_and_commit_makes_the_batch_be_planned_again(
     lake: LakeHarness,
 ) -> None:
@@ -286,27 +258,3 @@ def test_deleted_rows_are_removed_from_data_files(lake: LakeHarness, upgraded: b
     assert total(table(lake), "delete-files") == 0
     assert total(table(lake), "records") == len(state_after(batches))
     assert_rows(lake, batches)
-
-
-PAGES = (ColumnSpec("page", "varchar"), ColumnSpec("n", "int"))
-
-
-@pytest.mark.parametrize("driver_max_events", [0, 10_000])
-def test_keyless_table_is_exact(lake: LakeHarness, driver_max_events: int) -> None:
-    lake.driver_max_events = driver_max_events
-    definition = schema_change_event(Place(1, 4), "visits", PAGES, [], kind="CREATE")
-
-    def visit(op: str, pos: int, **images: Any) -> Record:
-        return Record("shop.shop.visits", 0, None, change_event(op, Place(1, pos), "visits", **images))
-
-    a, b = {"page": "a", "n": 1}, {"page": "b", "n": None}
-    lake.write([Record("shop", 0, None, definition), *(visit("c", 10 + i, after=a) for i in range(4))])
-    assert lake.catch_up(config(lake)).summary().paused == {}
-    lake.write([visit("d", 20, before=a), visit("u", 21, before=a, after=b)])
-    assert lake.catch_up(config(lake)).summary().paused == {}
-    lake.write([visit("d", 30, before=a)])
-    assert lake.catch_up(config(lake)).summary().paused == {}
-    assert sorted(row["page"] for row in lake.rows("visits")) == ["a", "b"]
-    with lake.catalog() as catalog:
-        found = entries(catalog.load_table(("shop", "visits")), DataFileContent.POSITION_DELETES)
-    assert [(e.data_file.file_format, e.data_file.record_count) for e in found] == [(FileFormat.PUFFIN, 3)]

@@ -1,7 +1,5 @@
 """Changes of a table's key within a batch and between batches: other columns, other names, values that no event has."""
 
-import pytest
-
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
 from tests.support.scenario import ID, Scenario, changelog, play, rows, ways
@@ -60,34 +58,6 @@ def test_table_pauses_when_events_lack_values_of_a_new_key_column(lake: LakeHarn
     (reason,) = lake.catch_up().summary().paused.values()
     assert "no event contains its values" in reason
     assert [r["id"] for r in rows(lake)] == [1]
-
-
-@ways
-@pytest.mark.parametrize("statement", ["MODIFY ID BIGINT", "CHANGE id ID BIGINT"])
-@pytest.mark.long
-def test_row_changes_are_applied_when_the_key_column_changes_its_letter_case(
-    lake: LakeHarness, cut: str, with_schemas: bool, statement: str
-) -> None:
-    """Debezium 3.6 keeps the old letter case in the key of a MODIFY, and declares both columns as nullable."""
-    name, upper = ColumnSpec("name", "varchar"), ColumnSpec("ID", "bigint")
-    declared = ["id"] if statement.startswith("MODIFY") else ["ID"]
-    scenario = Scenario([ID, name], with_schemas)
-    for i in range(1, 4):
-        scenario.insert(id=i, name="x")
-    scenario.change("d", before={"id": 1, "name": "x"})
-    scenario.define(f"ALTER TABLE orders {statement}", [upper, name], declared)
-    scenario.key = ["ID"]
-    scenario.insert(ID=4, name="x")
-    scenario.change("u", before={"ID": 2, "name": "x"}, after={"ID": 2, "name": "y"})
-    scenario.change("d", before={"ID": 3, "name": "x"})
-    scenario.define("ALTER TABLE orders ADD a INT", [upper, name, ColumnSpec("a", "int")], declared)
-    scenario.key = ["ID"]
-    scenario.change("d", before={"ID": 4, "name": "x", "a": None})
-    play(lake, scenario, cut)
-    assert lake.rows("orders") == [{"ID": 2, "name": "y", "a": None}]
-    assert [row["ID"] for row in changelog(lake)] == [1, 2, 3, 1, 4, 2, 2, 3, 4]
-    with lake.catalog() as catalog:
-        assert catalog.load_table(("shop", "orders")).schema().identifier_field_names() == {"ID"}
 
 
 @ways

@@ -131,23 +131,7 @@ def test_keyless_table_has_only_a_changelog_when_configured(lake: LakeHarness) -
     assert len(lake.rows("visits", "shop_changes")) == 3
 
 
-def test_keyless_table_pauses_when_configured(lake: LakeHarness) -> None:
-    lake.write([DEFINITION, event("c", 10, after=A)])
-    (reason,) = lake.catch_up(lake.config(apply={"keyless": "pause"})).summary().paused.values()
-    assert "no primary key" in reason
-    lake.catch_up()
-    assert mirrored(lake) == {A: 1}
-
-
 def test_keyless_table_pauses_when_its_topic_has_several_partitions(lake: LakeHarness) -> None:
     lake.write([DEFINITION, event("c", 10, after=A), event("d", 20, before=A, partition=1)])
     (reason,) = lake.catch_up().summary().paused.values()
     assert "several partitions" in reason
-
-
-def test_second_snapshot_replaces_the_rows_of_a_keyless_table(lake: LakeHarness) -> None:
-    lake.write([DEFINITION, event("r", 10, after=A), event("r", 10, after=A)])
-    lake.catch_up()
-    lake.write([event("r", 15, after=A), event("r", 15, after=B), event("c", 20, after=C)])
-    assert lake.catch_up().summary().paused == {}
-    assert mirrored(lake) == {A: 1, B: 1, C: 1}

@@ -19,7 +19,7 @@ from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.table_reader import Target
 from replicator.operations.drop import plan_drop
-from replicator.operations.maintain import TableReport, TableWork, maintain, maintain_tables
+from replicator.operations.maintain import TableReport, TableWork, maintain_tables
 from replicator.operations.status.mirror_status import TableMaintenance
 from replicator.operations.status.read import read_status
 from tests.oracle.model import Record
@@ -153,31 +153,6 @@ def test_maintain_as_a_command_shows_what_is_due_then_does_it(lake: LakeHarness)
     done = command()
     assert [(entry["after"]["data_files"], entry["problems"]) for entry in done] == [(1, {}), (1, {})]
     assert contents(lake) == before
-
-
-def test_maintain_with_dry_run_changes_no_file(lake: LakeHarness) -> None:
-    config = disabled(lake, merge_files=2, max_snapshots=1)
-    write_commits(lake, config, 3)
-    orphan(table(lake), "old.parquet", 4)
-    known = files(lake)
-    reports = maintain(config, ["shop.*"], dry_run=True)
-    assert [report.table for report in reports] == ["shop.orders", "shop_changes.orders"]
-    assert {Step.MERGE_DATA, Step.EXPIRE} <= set(reports[0].due)
-    assert files(lake) == known
-
-
-def test_maintain_keeps_a_snapshot_that_has_a_tag(lake: LakeHarness) -> None:
-    config = disabled(lake, max_snapshots=1)
-    write_commits(lake, config, 4)
-    opened = Lake(lake.session(config))
-    first, *others = (s.snapshot_id for s in table(lake).metadata.snapshots)
-    loaded(opened).java.manageSnapshots().createTag("before", first).commit()
-    report = maintained(lake, config, MIRROR)["shop.orders"]
-    assert report.due[-1] is Step.EXPIRE
-    kept = {s.snapshot_id for s in table(lake).metadata.snapshots}
-    assert first in kept
-    assert not kept & set(others[:-1])
-    assert table(lake).scan(snapshot_id=first).to_arrow().num_rows == 2
 
 
 def test_maintain_repeats_a_step_when_the_mirror_commits_meanwhile(lake: LakeHarness) -> None:
@@ -337,29 +312,3 @@ def metadata_file(lake: LakeHarness) -> Path:
 def version(lake: LakeHarness) -> int:
     """Return the number of metadata files that were written for the mirror."""
     return int(metadata_file(lake).name.partition("-")[0])
-
-
-def test_status_has_nothing_due_after_maintain(lake: LakeHarness) -> None:
-    config = disabled(lake, merge_files=3)
-    write_commits(lake, config, 4)
-    maintained(lake, config)
-    assert {found.due for found in read_status(config).maintenance} == {()}
-    assert {step for found in read_status(config).maintenance for step in found.steps} >= {Step.MERGE_DATA}
-
-
-def test_deleted_rows_are_removed_when_a_delete_file_names_several_data_files(lake: LakeHarness) -> None:
-    """The mirror writes such delete files after maintenance has set the property for its own ones."""
-    made = [event("c", 100 + n, after={"id": n, "name": "new"}) for n in range(20)]
-    gone = [event("d", 200 + n, before={"id": n, "name": "new"}) for n in range(4, 16)]
-    lake.write([DEFINITION, *made, *gone])
-    config = disabled(lake, delete_ratio=0.3)
-    mirror = lake.mirror(config)
-    for end in (10, 20, 32):
-        mirror.advance({ORDERS: {0: end}})
-    assert table(lake).inspect.delete_files().num_rows == 1
-    opened = Lake(lake.session(config))
-    opened.set_properties(loaded(opened), {"write.delete.granularity": "file"})
-    report = Maintenance(opened, loaded(opened), config.maintenance).run(Step.FOLD_DELETES)
-    assert report.rewritten == 2
-    assert sorted(row["id"] for row in lake.rows("orders")) == [0, 1, 2, 3, 16, 17, 18, 19]
-    assert table(lake).inspect.delete_files().num_rows == 0

@@ -1,23 +1,17 @@
 """Tables whose data files have no field ids, so that Iceberg finds columns by a name mapping, as in migrated tables."""
 
-from collections import Counter
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.events import ColumnSpec
-from tests.spark.test_keyless import DEFINITION as VISITS_DEFINITION
-from tests.spark.test_keyless import A, B, C, mirrored
-from tests.spark.test_keyless import event as visit
 from tests.support.lake_harness import LakeHarness
 from tests.support.order_changes import changes, images, state_after, table
 from tests.support.orders_table import DEFINITION, ORDERS
-from tests.support.scenario import ID, Scenario, changelog, rows
+from tests.support.scenario import ID, Scenario, rows
 
 MAPPING = "schema.name-mapping.default"
-C_INT = ColumnSpec("c", "int")
 STRATEGIES = {
     "split": 10_000,
     "split with Spark": 0,
@@ -66,14 +60,6 @@ def test_migrated_table_stays_exact(lake: LakeHarness, way: str, new_process: bo
     assert len(logged) == len(set(logged)) == sum(2 if i["op"] == "u" else 1 for i in images(batches))
 
 
-def test_migrated_table_without_a_key_stays_exact(lake: LakeHarness) -> None:
-    lake.write([VISITS_DEFINITION, visit("c", 10, after=A), visit("c", 20, after=A), visit("c", 30, after=B)])
-    migrate(lake, lake.catch_up(), "visits")
-    lake.write([visit("d", 40, before=A), visit("u", 50, B, C)])
-    assert lake.catch_up().summary().paused == {}
-    assert mirrored(lake) == Counter({A: 1, C: 1})
-
-
 def migrated(lake: LakeHarness, *columns: ColumnSpec) -> Scenario:
     """Return the log of a table of three rows, all of whose lake tables are migrated."""
     scenario = Scenario([ID, *columns], with_schemas=False)
@@ -85,29 +71,6 @@ def migrated(lake: LakeHarness, *columns: ColumnSpec) -> Scenario:
     migrate(lake, mirror, namespace="shop_changes")
     scenario.records.clear()
     return scenario
-
-
-@pytest.mark.long
-def test_migrated_table_follows_schema_changes(lake: LakeHarness) -> None:
-    a, b = ColumnSpec("a", "int"), ColumnSpec("b", "int")
-    scenario = migrated(lake, a, b)
-    scenario.define(
-        "ALTER TABLE orders RENAME COLUMN a TO x, ADD COLUMN c INT", [ID, ColumnSpec("x", "int"), b, C_INT]
-    )
-    scenario.insert(id=4, x=4, b=4, c=4)
-    scenario.define(
-        "ALTER TABLE orders DROP COLUMN b, MODIFY x BIGINT", [ID, ColumnSpec("x", "bigint"), C_INT]
-    )
-    scenario.change("u", before={"id": 2, "x": 2, "c": None}, after={"id": 2, "x": 2**40, "c": 5})
-    scenario.change("d", before={"id": 1, "x": 1, "c": None})
-    lake.write(scenario.records)
-    assert lake.catch_up().summary().paused == {}
-    assert rows(lake) == [
-        {"id": 2, "x": 2**40, "c": 5},
-        {"id": 3, "x": 3, "c": None},
-        {"id": 4, "x": 4, "c": 4},
-    ]
-    assert [(r["id"], r["x"], r["b"]) for r in changelog(lake)][:4] == [(n, n, n) for n in (1, 2, 3, 4)]
 
 
 NEW: dict[str, tuple[list[str], list[list[ColumnSpec]], list[tuple[int, int, int | None]]]] = {

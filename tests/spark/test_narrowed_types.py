@@ -61,13 +61,3 @@ def test_table_pauses_if_the_source_may_have_changed_a_value(
     (reason,) = lake.catch_up().summary().paused.values()
     assert ("NOT NULL now" if now is REQUIRED else "in v, changed rows at ") in reason
     assert rows(lake) == [{"id": 1, "v": value}]
-
-
-def test_values_that_the_mirror_still_has_to_fill_in_fit(lake: LakeHarness) -> None:
-    scenario = Scenario([ID], with_schemas=False)
-    scenario.insert(id=1)
-    scenario.define("ALTER TABLE orders ADD v BIGINT DEFAULT 5", [ID, ColumnSpec("v", "bigint", True, "5")])
-    scenario.define("ALTER TABLE orders MODIFY v BIGINT NOT NULL", [ID, REQUIRED])
-    scenario.insert(id=2, v=2)
-    play(lake, scenario, "once")
-    assert rows(lake) == [{"id": 1, "v": 5}, {"id": 2, "v": 2}]

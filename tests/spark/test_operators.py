@@ -19,7 +19,6 @@ from replicator.errors import FencedError
 from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.equality_deletes import has_equality_deletes
-from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.order_changes import assert_exact, changes, state_after, table, total
@@ -209,30 +208,6 @@ def test_mirror_maintains_tables_whose_layout_an_operator_changed(lake: LakeHarn
     assert_exact(lake, batches)
 
 
-@pytest.mark.long
-def test_tagged_snapshot_and_branch_keep_their_rows(lake: LakeHarness) -> None:
-    batches = changes(17, batches=6)
-    maintenance = {"merge_files": 2, "max_snapshots": 2, "max_lag": "100000 days"}
-    mirror = started(lake, lake.config(maintenance=maintenance), batches)
-    mirror.advance({ORDERS: {0: ends(batches)[1]}})
-    spark = mirror.context.spark
-    operate(spark, ACTIONS["create a tag and a branch"])
-    spark.sql("INSERT INTO lake.shop.orders.branch_trial VALUES (1000, 'only on the branch')")
-
-    def names(ref: str) -> list[str]:
-        return sorted(
-            row.name for row in spark.sql(f"SELECT * FROM lake.shop.orders VERSION AS OF '{ref}'").collect()
-        )
-
-    before = names("audit"), names("trial")
-    for end in ends(batches)[2:]:
-        mirror.advance({ORDERS: {0: end}})
-    operate(spark, (EXPIRE,))
-    assert (names("audit"), names("trial")) == before
-    assert before[1] == sorted([*before[0], "only on the branch"])
-    assert_exact(lake, batches)
-
-
 @pytest.mark.fault(
     "A user removes the marker of a table",
     area="Other writers",
@@ -246,17 +221,6 @@ def test_mirror_stops_when_its_marker_was_removed(lake: LakeHarness) -> None:
     operate(mirror.context.spark, ("ALTER TABLE lake.{table} UNSET TBLPROPERTIES ('replicator.marker')",))
     with pytest.raises(FencedError, match="it carries no marker"):
         mirror.advance({ORDERS: {0: ends(batches)[1]}})
-
-
-def test_changes_of_rows_by_others_remain_in_the_mirror(lake: LakeHarness) -> None:
-    """This is why nobody else may change rows: the mirror repairs only those that the source changes later."""
-    lake.write([DEFINITION, created(1), created(2), created(3)])
-    mirror = lake.mirror(config(lake))
-    mirror.advance({ORDERS: {0: 2}})
-    mirror.context.spark.sql("UPDATE lake.shop.orders SET name = 'by hand' WHERE id = 1").collect()
-    mirror.context.spark.sql("DELETE FROM lake.shop.orders WHERE id = 2").collect()
-    mirror.advance({ORDERS: {0: 3}})
-    assert {row["id"]: row["name"] for row in lake.rows("orders")} == {1: "by hand", 3: "new"}
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
@@ -286,24 +250,6 @@ def test_properties_of_operators_stay_and_those_of_the_configuration_return(lake
     mirror.advance({ORDERS: {0: 2}})
     found = table(lake).properties
     assert (found["write.parquet.row-group-limit"], found["team"]) == ("7", "me")
-
-
-def test_keyless_table_continues_after_an_upgrade_to_format_version_3(lake: LakeHarness) -> None:
-    columns = (ColumnSpec("page", "varchar"),)
-    definition = schema_change_event(Place(1, 4), "visits", columns, [], kind="CREATE")
-
-    def visit(op: str, pos: int, **images: Any) -> Record:
-        return Record("shop.shop.visits", 0, None, change_event(op, Place(1, pos), "visits", **images))
-
-    row = {"page": "a"}
-    inserts = [visit("c", 10, after=row), visit("c", 11, after=row)]
-    lake.write([Record("shop", 0, None, definition), *inserts, visit("d", 20, before=row)])
-    mirror = lake.mirror(config(lake))
-    mirror.advance({"shop.shop.visits": {0: 2}})
-    mirror.context.spark.sql(FORMAT_3.format(table="shop.visits")).collect()
-    mirror.advance({"shop.shop.visits": {0: 3}})
-    assert mirror.summary().paused == {}
-    assert lake.rows("visits") == [row]
 
 
 FORMAT_3 = "ALTER TABLE lake.{table} SET TBLPROPERTIES ('format-version' = '3')"
@@ -344,20 +290,3 @@ def assert_same(lake: LakeHarness, batches: list[list[Record]]) -> None:
         assert {row["id"]: row["name"] for row in lake.rows("orders")} == state_after(batches)
     else:
         assert_exact(lake, batches)
-
-
-@pytest.mark.parametrize("driver_max_events", [0, 10_000])
-@pytest.mark.parametrize("point", ["after-data-files", "before-commit"])
-def test_mirror_stays_exact_when_its_table_is_upgraded_in_the_middle_of_a_batch(
-    lake: LakeHarness, point: str, driver_max_events: int
-) -> None:
-    lake.driver_max_events = driver_max_events
-    batches = changes(19, batches=5, keys=15)
-    mirror = started(lake, config(lake), batches)
-    mirror.advance({ORDERS: {0: ends(batches)[2]}})
-    with failpoints.on_reach(once(point, lambda: operate(mirror.context.spark, (FORMAT_3,)))):
-        mirror.advance({ORDERS: {0: ends(batches)[3]}})
-    mirror.advance({ORDERS: {0: ends(batches)[4]}})
-    assert mirror.summary().paused == {}
-    assert table(lake).metadata.format_version == 3
-    assert_exact(lake, batches)

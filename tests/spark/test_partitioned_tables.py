@@ -5,10 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator import failpoints
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
-from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
 from tests.support.order_changes import assert_exact, changes, located, total
@@ -99,20 +97,6 @@ def test_small_batches_run_no_spark_job_and_write_one_data_file_for_each_partiti
     assert_exact(lake, batches)
 
 
-@pytest.mark.long
-def test_many_commits_leave_few_files_in_each_partition_without_maintenance(lake: LakeHarness) -> None:
-    batches, most = changes(52, batches=24, keys=90, size=12), 0
-    write(lake, batches)
-    mirror = lake.mirror(lake.config(table=BUCKETS, maintenance=QUIET))
-    for number in range(24):
-        advance(mirror, batches, number, number + 1)
-        most = max(most, total(orders(lake), "data-files"), total(orders(lake), "delete-files"))
-    assert most <= 3 * 5
-    assert total(orders(lake, "shop_changes"), "data-files") == 24
-    assert_located(mirror)
-    assert_exact(lake, batches)
-
-
 def test_small_files_of_a_partition_are_merged_without_spark(lake: LakeHarness) -> None:
     """Batches of inserts into one partition: their commits are appends, which absorb nothing."""
     name = "ALTER TABLE lake.shop_changes.orders ADD PARTITION FIELD truncate(1, name)"
@@ -175,21 +159,3 @@ def test_mirror_stays_exact_when_the_partition_spec_is_changed_by_hand(
         for row in mirror.context.spark.sql("SELECT spec_id FROM lake.shop.orders.files").collect()
     }
     assert len(specs) <= 3
-
-
-@pytest.mark.parametrize("point", ["after-data-files", "after-delete-files", "before-commit"])
-def test_crash_before_the_commit_changes_nothing(lake: LakeHarness, point: str) -> None:
-    batches = changes(54, batches=6, keys=20)
-    write(lake, batches)
-    settings = lake.config(table=BUCKETS, maintenance=QUIET)
-    mirror = lake.mirror(settings)
-    advance(mirror, batches, 0, 4)
-
-    def reach(reached: str) -> None:
-        if reached == point:
-            raise PowerCut
-
-    with pytest.raises(PowerCut), failpoints.on_reach(reach):
-        advance(mirror, batches, 4, 5)
-    advance(lake.mirror(settings), batches, 4, 6)
-    assert_exact(lake, batches)

@@ -239,41 +239,6 @@ def test_replay_does_not_restore_rows_that_a_later_snapshot_lacks(lake: LakeHarn
     assert {r["id"] for r in lake.rows("orders", "shop_changes")} == {1, 2, 3, 4, 5, 6}
 
 
-def test_replay_knows_the_snapshot_when_a_column_was_added_without_later_events(lake: LakeHarness) -> None:
-    reads = [read_row(2, 200), read_row(5, 500, "last")]
-    lake.write([CREATED, *EVENTS, *reads, event("u", 301, before=row(5, 500), after=row(5, 501))])
-    lake.catch_up()
-    lake.write([WIDENED, definition((*WIDE, ColumnSpec("fresh", "int", False, "7")), 400, "ALTER")])
-    lake.catch_up()
-    assert mirrored(lake) == {2: 200, 5: 501}
-    assert {r["fresh"] for r in lake.rows("orders")} == {7}
-    assert len(replayed(lake).taken) == 5
-    assert mirrored(lake) == {2: 200, 5: 501}
-
-
-@pytest.mark.long
-def test_replay_does_not_restore_rows_of_a_table_that_was_dropped_and_created_again(
-    lake: LakeHarness,
-) -> None:
-    """Events of the new table are applied."""
-    lake.write([CREATED, *EVENTS])
-    lake.catch_up()
-    dropped = Record(
-        "shop",
-        0,
-        None,
-        schema_change_event(Place(1, 400), "orders", [], [], kind="DROP", ddl="DROP TABLE orders"),
-    )
-    again = [event("c", 420, after=row(7, 70)), event("c", 430, after=row(8, LARGE))]
-    lake.write([WIDENED, dropped, definition(NARROW, 410, "CREATE"), *again])
-    lake.catch_up()
-    assert mirrored(lake) == {7: 70}
-    lake.write([definition(WIDE, 411, "ALTER")])
-    assert len(replayed(lake).taken) == 6
-    assert mirrored(lake) == {7: 70, 8: LARGE}
-    assert {r["id"] for r in lake.rows("orders", "shop_changes")} == {1, 2, 3, 4, 7, 8}
-
-
 def test_replay_is_refused_if_the_topic_was_recreated(lake: LakeHarness) -> None:
     """The bad event has the offset of another one in the new topic."""
     topic_id = with_topic_id(lake)

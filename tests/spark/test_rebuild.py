@@ -213,53 +213,6 @@ def test_rebuild_in_place_refuses_to_lose_rows_that_the_mirror_read_later(lake: 
 
 
 @pytest.mark.parametrize("cut", ["once", "each"])
-@pytest.mark.long
-def test_columns_and_values_are_those_of_the_position(lake: LakeHarness, cut: str) -> None:
-    a, b = ColumnSpec("a", "int"), ColumnSpec("b", "varchar", False, "it's")
-    scenario = Scenario([ID, a], with_schemas=False)
-    moments: list[tuple[int, list[dict[str, Any]]]] = []
-
-    def note(*expected: dict[str, Any]) -> None:
-        moments.append((scenario.pos, list(expected)))
-
-    scenario.insert(id=1, a=1)
-    scenario.insert(id=2, a=2)
-    note({"id": 1, "a": 1}, {"id": 2, "a": 2})
-    scenario.define("ALTER TABLE orders ADD b VARCHAR(200) NOT NULL DEFAULT 'it''s'", [ID, a, b])
-    note({"id": 1, "a": 1, "b": "it's"}, {"id": 2, "a": 2, "b": "it's"})
-    scenario.change("u", before={"id": 2, "a": 2, "b": "it's"}, after={"id": 2, "a": 2, "b": "x"})
-    note({"id": 1, "a": 1, "b": "it's"}, {"id": 2, "a": 2, "b": "x"})
-    scenario.define("ALTER TABLE orders RENAME COLUMN a TO c", [ID, replace(a, name="c"), b])
-    note({"id": 1, "c": 1, "b": "it's"}, {"id": 2, "c": 2, "b": "x"})
-    wide = ColumnSpec("c", "bigint", optional=False)
-    scenario.define("ALTER TABLE orders MODIFY c BIGINT NOT NULL", [ID, wide, b])
-    note({"id": 1, "c": 1, "b": "it's"}, {"id": 2, "c": 2, "b": "x"})
-    scenario.insert(id=3, c=2**40, b="y")
-    scenario.define("ALTER TABLE orders DROP COLUMN b", [ID, wide])
-    note({"id": 1, "c": 1}, {"id": 2, "c": 2}, {"id": 3, "c": 2**40})
-    scenario.insert(id=4, c=4)
-    note({"id": 1, "c": 1}, {"id": 2, "c": 2}, {"id": 3, "c": 2**40}, {"id": 4, "c": 4})
-    play(lake, scenario, cut)
-    mirror = lake.mirror()
-    for number, (pos, expected) in enumerate(moments):
-        rebuild(lake, mirror, as_of=at(pos), to=f"then{number}")
-        assert rows(lake, namespace=f"then{number}") == expected
-    with pytest.raises(UnsupportedChange, match="changed after the position"):
-        rebuild(lake, mirror, as_of=at(moments[0][0]))
-    rebuild(lake, mirror)
-    assert rows(lake) == moments[-1][1]
-
-
-def test_table_whose_rows_are_all_from_after_a_change_of_type_is_rebuilt(lake: LakeHarness) -> None:
-    scenario = Scenario([ID, ColumnSpec("n", "int")], with_schemas=False)
-    scenario.define("ALTER TABLE orders MODIFY n VARCHAR(200)", [ID, ColumnSpec("n", "varchar")])
-    scenario.insert(id=1, n="x")
-    play(lake, scenario, "once")
-    rebuild(lake, lake.mirror(), to="then")
-    assert rows(lake, namespace="then") == rows(lake) == [{"id": 1, "n": "x"}]
-
-
-@pytest.mark.parametrize("cut", ["once", "each"])
 def test_key_that_changes_identifies_rows_of_its_time(lake: LakeHarness, cut: str) -> None:
     """Two rows share a code, one of them is deleted, and then the code becomes the key."""
     code = ColumnSpec("code", "varchar")
@@ -314,18 +267,6 @@ def test_repeated_snapshot_replaces_the_rows(lake: LakeHarness) -> None:
     assert sorted(row["id"] for row in lake.rows("orders", "before")) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("end", [4, 5])
-def test_snapshot_that_is_not_complete_replaces_nothing_yet(lake: LakeHarness, end: int) -> None:
-    lake.write([DEFINITION, *REPEATED])
-    mirror = lake.mirror()
-    mirror.advance({ORDERS: {0: end}})
-    before = lake.rows("orders")
-    rebuild(lake, mirror)
-    assert sorted(map(str, lake.rows("orders"))) == sorted(map(str, before))
-    lake.catch_up()
-    assert ids(lake) == [1, 3, 4]
-
-
 def test_changes_of_several_servers_are_ordered_by_offset(lake: LakeHarness) -> None:
     """After a failover, positions are those of another server, and smaller."""
     later = [
@@ -361,10 +302,3 @@ def test_mirror_that_is_behind_its_changelog_gets_all_changes(lake: LakeHarness)
     lake.catch_up()
     assert ids(lake) == [1, 2, 3]
     assert len(lake.rows("orders", "shop_changes")) == 3
-
-
-def test_pattern_that_matches_nothing_is_refused(lake: LakeHarness) -> None:
-    lake.write([DEFINITION, created(1)])
-    mirror = lake.catch_up()
-    with pytest.raises(UsageError, match="matches no source table"):
-        rebuild(lake, mirror, "shop.order")

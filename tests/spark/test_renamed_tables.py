@@ -60,20 +60,6 @@ def test_changelog_of_a_renamed_table_has_one_order(lake: LakeHarness) -> None:
     assert len(set(commits)) == 3
 
 
-def test_renamed_table_continues_when_only_the_new_topic_is_unread(lake: LakeHarness) -> None:
-    """All events of the old topic are in the lake; only the new topic has unread events."""
-    columns = [ID, ColumnSpec("a", "int")]
-    lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
-    apply_archive(lake.mirror())
-    renamed = other_table("bills", "ALTER", 300, old="orders", columns=columns)
-    lake.write([renamed, row_of("bills", 400, id=2, a=2)])
-    apply_archive(lake.mirror())
-    assert rows(lake, "bills") == [{"id": 1, "a": 1}, {"id": 2, "a": 2}]
-    lake.write([other_table("bills", "ALTER", 500, columns=[*columns, ColumnSpec("b", "int")])])
-    apply_archive(lake.mirror())
-    assert rows(lake, "bills")[0] == {"id": 1, "a": 1, "b": None}
-
-
 @pytest.mark.parametrize("at", [1, 2])
 def test_rename_is_completed_after_a_crash(lake: LakeHarness, at: int) -> None:
     """Crash between the renames of mirror and changelog, and after both."""

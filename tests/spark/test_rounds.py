@@ -7,8 +7,6 @@ from contextlib import suppress
 
 import pytest
 
-from replicator.errors import SchemaError
-from replicator.model.table import TableId
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
@@ -118,20 +116,3 @@ def test_a_table_is_renamed_after_the_last_slice_of_its_old_name(lake: LakeHarne
     assert len(lake.rows("bills", "shop_changes")) == 15
     with lake.catalog() as catalog:
         assert {name for _, name in catalog.list_tables("shop")} == {"bills"}
-
-
-def test_a_backlog_that_waits_for_a_paused_table_stops_no_other(lake: LakeHarness) -> None:
-    columns = [ID, A]
-    lake.write([other_table("orders", "CREATE", 100, columns=columns), row_of("orders", 200, id=1, a=1)])
-    lake.catch_up()
-    lake.write([other_table("bills", "ALTER", 300, old="orders", columns=columns)])
-    lake.write([row_of("bills", 500 + n, id=10 + n, a=n) for n in range(6)])
-    lake.write([other_table("users", "CREATE", 310, columns=columns)])
-    lake.write([row_of("users", 500 + n, id=n, a=n) for n in range(9)])
-    mirror = slicing(lake, 2)
-    mirror.tables.pause(TableId("shop", "orders"), SchemaError("a reason"))
-    Rounds(mirror, follows=False).advance(mirror.context.log.offsets()[1])
-    assert len(lake.rows("users")) == 9
-    assert rows(lake) == [{"id": 1, "a": 1}]
-    to_the_end(slicing(lake, 2))
-    assert {row["id"] for row in rows(lake, "bills")} == {1, *range(10, 16)}

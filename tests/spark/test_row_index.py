@@ -18,7 +18,7 @@ from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
-from tests.support.order_changes import assert_exact, changes, located, table
+from tests.support.order_changes import assert_exact, changes, located
 from tests.support.orders_table import DEFINITION, ORDERS
 
 AT_ONCE = ReadCost(constant=0.0, row=0.0)
@@ -179,17 +179,6 @@ def test_keys_of_a_file_with_many_rows_are_read_in_parts(
     assert sum(read) > 28
     # A part has these positions of each file that is read at once.
     assert max(read) <= 14
-    assert_exact(indexed, batches)
-
-
-def test_large_batch_writes_one_delete_file_when_the_table_is_indexed(indexed: LakeHarness) -> None:
-    batches = changes(12, batches=3, size=30)
-    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
-    # The second batch is small, so that all keys are read; the others are large.
-    for end, files in ((30, 0), (33, 1), (60, 2), (90, 3)):
-        mirror.advance({ORDERS: {0: end}})
-        assert table(indexed).inspect.delete_files().num_rows == files
     assert_exact(indexed, batches)
 
 

@@ -9,7 +9,6 @@ from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import ORDERS
 from tests.support.scenario import (
-    EPOCH,
     ID,
     Scenario,
     changelog,
@@ -124,26 +123,6 @@ def test_mirror_has_only_new_rows_when_its_table_is_dropped_and_created_again(
     assert len(changelog(lake)) == 4
 
 
-@pytest.mark.long
-def test_batch_with_twenty_schemas_is_applied(lake: LakeHarness) -> None:
-    columns = [ID, ColumnSpec("c0", "int")]
-    scenario = Scenario(columns, with_schemas=False)
-    for number in range(20):
-        scenario.insert(**{c.name: number for c in columns})
-        columns = [*columns, ColumnSpec(f"c{number + 1}", "int")]
-        if number % 3 == 2:
-            gone = columns.pop(1).name
-            scenario.define(f"ALTER TABLE orders DROP {gone}, ADD c{number + 1} INT", columns)
-        else:
-            scenario.define(f"ALTER TABLE orders ADD c{number + 1} INT", columns)
-    scenario.insert(**{c.name: 20 for c in columns})
-    play(lake, scenario, "once")
-    found = sorted(lake.rows("orders"), key=lambda r: r["id"])
-    assert len(found) == 21
-    assert set(found[0]) == {c.name for c in columns}
-    assert found[20] == {c.name: 20 for c in columns}
-
-
 def test_schema_changes_are_ignored_or_pause_the_table_by_policy(lake: LakeHarness) -> None:
     a, b, c = (ColumnSpec(name, "int") for name in "abc")
     scenario = Scenario([ID, a, b], with_schemas=False)
@@ -222,27 +201,6 @@ def test_schemas_are_read_from_events_when_no_definitions_exist(lake: LakeHarnes
         assert notes == () or not any(n.declared for n in notes)
 
 
-@pytest.mark.parametrize("with_schemas", [False, True])
-def test_redelivered_newest_event_is_recognized_after_a_schema_change(
-    lake: LakeHarness, with_schemas: bool
-) -> None:
-    a, b, fresh = ColumnSpec("a", "int"), ColumnSpec("b", "int"), ColumnSpec("s", "varchar", False, "x")
-    scenario = Scenario([ID, a, b], with_schemas)
-    scenario.insert(id=1, a=5, b=6)
-    lake.write(scenario.records)
-    lake.catch_up()
-    scenario.records[:] = scenario.records[-1:]
-    scenario.define(
-        "ALTER TABLE orders DROP a, RENAME COLUMN b TO a, ADD s VARCHAR(200) NOT NULL DEFAULT 'x' FIRST",
-        [fresh, ID, a],
-    )
-    scenario.insert(s="y", id=2, a=7)
-    lake.write(scenario.records)
-    assert lake.catch_up().summary().paused == {}
-    assert rows(lake) == [{"s": "x", "id": 1, "a": 6}, {"s": "y", "id": 2, "a": 7}]
-    assert [(r["id"], r["a__dropped"], r["a"]) for r in changelog(lake)] == [(1, 5, 6), (2, None, 7)]
-
-
 @ways
 def test_added_column_keeps_its_fill_when_it_gets_the_name_of_a_dropped_column(
     lake: LakeHarness, cut: str, with_schemas: bool
@@ -258,25 +216,6 @@ def test_added_column_keeps_its_fill_when_it_gets_the_name_of_a_dropped_column(
     scenario.insert(id=3, a=9)
     play(lake, scenario, cut)
     assert rows(lake) == [{"id": 1, "a": 7}, {"id": 2, "a": 8}, {"id": 3, "a": 9}]
-
-
-@ways
-def test_changelog_separates_two_dropped_columns_of_the_same_name(
-    lake: LakeHarness, cut: str, with_schemas: bool
-) -> None:
-    """Each of them is a separate column of the changelog."""
-    a, b, c = ColumnSpec("a", "datetime"), ColumnSpec("b", "int"), ColumnSpec("c", "int")
-    scenario = Scenario([ID, a, b, c], with_schemas)
-    scenario.insert(id=1, a=0, b=5, c=1)
-    renamed = ColumnSpec("a", "int")
-    scenario.define("ALTER TABLE orders DROP COLUMN a, RENAME COLUMN b TO a", [ID, renamed, c])
-    scenario.insert(id=2, a=6, c=2)
-    scenario.define("ALTER TABLE orders DROP COLUMN a", [ID, c])
-    scenario.insert(id=3, c=3)
-    play(lake, scenario, cut)
-    assert rows(lake) == [{"id": 1, "c": 1}, {"id": 2, "c": 2}, {"id": 3, "c": 3}]
-    found = [(r["id"], r["a__dropped"], r["a"]) for r in changelog(lake)]
-    assert found == [(1, EPOCH, 5), (2, None, 6), (3, None, None)]
 
 
 @pytest.mark.parametrize("with_schemas", [False, True])

@@ -98,16 +98,6 @@ def test_tables_are_tagged_at_the_position_whether_they_change_or_not(
         validate_lake(catalog, "shop")
 
 
-def test_idle_tables_are_tagged_between_batches(lake: LakeHarness, positions: GivenPositions) -> None:
-    mirror = with_two_tables(lake)
-    mirror.advance(mirror.context.log.offsets()[1])
-    request(mirror, "noon")
-    positions.binlog_end = positions.confirmed_end = end(200)
-    assert mirror.tags.tend()
-    assert recorded(mirror, "noon").state is TagState.COMPLETE
-    assert (ids(lake, "orders"), ids(lake, "bills")) == ([1, 60, 70], [1, 2])
-
-
 def test_tables_without_a_topic_are_tagged_too(lake: LakeHarness, positions: GivenPositions) -> None:
     """A table that was read from the source has no topic before its first event."""
     hidden = set[str]()
@@ -165,19 +155,6 @@ def test_table_that_was_read_up_to_the_position_is_tagged(
         assert ids(lake, "bills") == [1, 2]
 
 
-def test_tag_waits_until_the_lake_has_what_the_connector_confirmed(
-    lake: LakeHarness, positions: GivenPositions
-) -> None:
-    mirror = with_two_tables(lake)
-    positions.binlog_end = positions.confirmed_end = end(200)
-    request(mirror, "noon")
-    mirror.advance({ORDERS: {0: 2}, BILLS: {0: 1}})
-    assert recorded(mirror, "noon").state is TagState.STARTED
-    mirror.advance(mirror.context.log.offsets()[1])
-    assert recorded(mirror, "noon").state is TagState.COMPLETE
-    assert (ids(lake, "orders"), ids(lake, "bills")) == ([1, 60, 70], [1, 2])
-
-
 def test_table_that_is_created_after_the_position_has_no_tag(
     lake: LakeHarness, positions: GivenPositions
 ) -> None:
@@ -223,14 +200,6 @@ def test_tag_has_the_columns_of_its_position(
     assert tagged(lake, "orders") == [{"id": 1, "name": "new", "a": 7}]
     with lake.catalog() as catalog:
         assert catalog.load_table(("shop", "orders")).schema().column_names == ["id", "name", "a", "b"]
-
-
-def test_empty_table_is_tagged(lake: LakeHarness, positions: GivenPositions) -> None:
-    lake.write([DEFINITION, created(1), event("d", 120, before={"id": 1, "name": "new"})])
-    mirror = lake.catch_up()
-    request(mirror, "noon")
-    mirror.advance(mirror.context.log.offsets()[1])
-    assert (ids(lake, "orders"), recorded(mirror, "noon").state) == ([], TagState.COMPLETE)
 
 
 def test_partitions_that_reach_the_position_first_wait_for_the_others(

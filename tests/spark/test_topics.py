@@ -97,15 +97,6 @@ def test_recreated_topic_that_begins_with_changes_pauses_its_table(
         assert ids(lake) == [1, 2]
 
 
-def test_table_pauses_when_its_topic_lost_the_newest_events(lake: LakeHarness, topic_id: list[str]) -> None:
-    lake.write([DEFINITION, created(1), created(2), created(3)])
-    lake.catch_up()
-    shutil.rmtree(lake.folder / "archive")
-    lake.write([DEFINITION, created(1)])
-    (reason,) = lake.catch_up().summary().paused.values()
-    assert "has lost its newest events" in reason
-
-
 @pytest.mark.fault(
     "The topic of a new table has lost its beginning",
     area="Log",

@@ -18,7 +18,6 @@ from replicator.runner.table_states import TableStates
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.telemetry import Stopwatch
 from tests.oracle.events import (
-    ColumnSpec,
     Place,
     change_event,
     schema_change_event,
@@ -89,31 +88,6 @@ def test_bad_schema_changes_are_quarantined_once_and_pause_no_table(lake: LakeHa
     assert "schema change" in fields["event"]
     assert (fields["topic"], fields["partition"], fields["offset"]) == ("shop", 0, 5)
     assert len(lake.rows("quarantine", "shop_ops")) == 4
-
-
-def test_table_paused_for_bad_events_continues_when_its_policy_is_quarantine(lake: LakeHarness) -> None:
-    others = (ColumnSpec("id", "bigint", False),)
-    lake.write(
-        [
-            DEFINITION,
-            Record(
-                "shop", 0, None, schema_change_event(Place(1, 4), "others", others, ["id"], kind="CREATE")
-            ),
-        ]
-    )
-    lake.write([created(1), *GARBAGE, created(2)])
-    lake.write(
-        [Record("shop.shop.others", 0, None, change_event("c", Place(1, 9), "others", after={"id": 5}))]
-    )
-    pausing = lake.config(table=[{"name": "shop.orders", "on_bad_event": "pause"}])
-    for _ in range(2):
-        mirror = lake.catch_up(pausing)
-        assert list(mirror.summary().paused) == ["shop.orders"]
-    assert lake.rows("others") == [{"id": 5}]
-    mirror = lake.catch_up()
-    assert mirror.summary().paused == {}
-    assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2]
-    assert len(lake.rows("quarantine", "shop_ops")) == 2
 
 
 def test_other_tables_continue_when_tables_without_key_or_definition_pause(lake: LakeHarness) -> None:

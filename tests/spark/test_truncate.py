@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.oracle.events import ColumnSpec, Place, schema_change_event
-from tests.oracle.model import Record
 from tests.support.config import STRATEGIES
 from tests.support.lake_harness import LakeHarness
-from tests.support.orders_table import COLUMNS, DEFINITION, ORDERS, event, ids
+from tests.support.orders_table import DEFINITION, ORDERS, event, ids
 
 EVENTS = [
     event("c", 101, after={"id": 1, "name": "a"}),
@@ -30,13 +28,6 @@ def test_truncate_removes_older_rows(lake: LakeHarness, strategy: str, format_ve
     assert mirror.summary().paused == {}
     assert ids(lake) == [3]
     assert len(lake.rows("orders", "shop_changes")) == 6
-
-
-def test_truncate_in_a_large_batch_without_a_changelog_removes_older_rows(lake: LakeHarness) -> None:
-    later = [event("c", 400 + n, after={"id": n, "name": "b"}) for n in range(10, 50)]
-    lake.write([DEFINITION, *EVENTS, *later])
-    lake.catch_up(lake.config(apply={"changelog": False, "driver_max_events": 0}))
-    assert ids(lake) == [3, *range(10, 50)]
 
 
 @pytest.mark.parametrize(
@@ -67,20 +58,6 @@ def test_partition_whose_first_event_is_after_a_truncate_continues(lake: LakeHar
     mirror.advance({ORDERS: {0: 6, 1: 1}})
     assert mirror.summary().paused == {}
     assert ids(lake) == [3, 6]
-
-
-def test_rows_after_a_truncate_are_filled(lake: LakeHarness) -> None:
-    newer = [*COLUMNS, ColumnSpec("state", "varchar", False, "new")]
-    altered = schema_change_event(Place(1, 304), "orders", newer, ["id"], kind="ALTER")
-    lake.write([DEFINITION, *EVENTS])
-    lake.catch_up()
-    after = event("c", 305, after={"id": 5, "name": "e", "state": "other"})
-    lake.write([Record("shop", 0, None, altered), after])
-    lake.catch_up()
-    assert sorted(lake.rows("orders"), key=lambda r: r["id"]) == [
-        {"id": 3, "name": "c", "state": "new"},
-        {"id": 5, "name": "e", "state": "other"},
-    ]
 
 
 def test_mirror_keeps_its_rows_when_the_changelog_is_enabled_later(lake: LakeHarness) -> None:

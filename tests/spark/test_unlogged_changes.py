@@ -121,15 +121,6 @@ def test_table_that_keeps_its_rows_continues_and_status_says_so(
     assert status(lake).kept == ()
 
 
-def test_paused_table_continues_once_it_may_keep_its_rows(lake: LakeHarness) -> None:
-    assert applied(lake, scenario_with(DROP), "once").summary().paused
-    assert lake.catch_up(configured(lake, "keep")).summary().paused == {}
-    assert pairs(lake) == {1: 1, 2: 20, 3: 3}
-    context = lake.mirror(configured(lake, "keep")).context
-    rebuild_tables(context.config, context.lake, (), as_of=None, to="then")
-    assert pairs(lake, "then") == pairs(lake)
-
-
 def test_statement_after_the_newest_event_pauses_the_table(lake: LakeHarness) -> None:
     scenario = Scenario([ID, N], with_schemas=False)
     scenario.insert(id=1, n=1)
@@ -242,47 +233,6 @@ def test_table_whose_column_gets_another_type_is_read_again_and_can_be_rebuilt(
         rebuild_tables(
             context.config, context.lake, (), as_of=parse_as_of(f"mysql-bin.000001:{paused_at}"), to="gap"
         )
-
-
-@pytest.mark.parametrize("kind", ["varchar", "int"])
-@pytest.mark.long
-def test_table_whose_key_gets_another_type_is_read_again_and_can_be_rebuilt(
-    lake: LakeHarness, kind: str
-) -> None:
-    was, now = (ColumnSpec("id", k, False) for k in ("datetime" if kind == "int" else "bigint", kind))
-    scenario = Scenario([was, N], with_schemas=False)
-    scenario.insert(id=1_000, n=1)
-    scenario.insert(id=2_000, n=2)
-    scenario.define(f"ALTER TABLE orders MODIFY id {kind}", [now, N])
-    assert applied(lake, scenario, "once").summary().paused
-    keys = ("5", "2000") if kind == "varchar" else (5, 7)
-    rows_of_source = {(key,): {"id": key, "n": n} for n, key in enumerate(keys, start=1)}
-    request = replace(new_request(TABLE, "heal"), held=True)
-    began = ("mysql-bin.000001", scenario.pos + 1, 1_800_000_000_000)
-    read = LakeReread(lake.mirror(), SourceTable("orders", ("id",), [now, N], rows_of_source), request, began)
-    read.read([read.table])
-    read.complete()
-    assert read.publish() == (2 if kind == "varchar" else 4)
-    scenario.pos += 100
-    scenario.insert(id=keys[0] * 2, n=3)
-    assert applied(lake, scenario, "once").summary().paused == {}
-    assert pairs(lake) == {keys[0]: 1, keys[1]: 2, keys[0] * 2: 3}
-    context = lake.mirror().context
-    rebuild_tables(context.config, context.lake, (), as_of=None, to="then")
-    assert pairs(lake, "then") == pairs(lake)
-
-
-@pytest.mark.long
-def test_rows_that_were_kept_are_gone_once_the_table_is_read_again(lake: LakeHarness) -> None:
-    scenario = scenario_with(DROP)
-    config = configured(lake, "keep")
-    applied(lake, scenario, "once", config)
-    read = reread(lake, scenario, new_request(TABLE, "heal"), r2=20, r3=3)
-    read.read([read.table])
-    read.complete()
-    assert read.publish() == 1
-    assert pairs(lake) == {2: 20, 3: 3}
-    assert status(lake).kept == ()
 
 
 @pytest.mark.parametrize("policy", ["reread", "keep"])

@@ -3,19 +3,17 @@
 import random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from replicator import failpoints
 from replicator.config import Config
 from replicator.lake.rows.locations import rewritten_files
-from replicator.lake.rows.search import read_unread
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
-from tests.support.order_changes import apply, assert_exact, changes, located, table, total
+from tests.support.order_changes import apply, assert_exact, changes, table, total
 from tests.support.orders_table import DEFINITION, ORDERS, event
 
 MAINTENANCE: dict[str, Any] = {
@@ -67,14 +65,6 @@ def test_maintenance_continues_over_several_slices_when_each_may_rewrite_few_byt
     assert_exact(lake, batches)
 
 
-@pytest.mark.long
-def test_partitioned_table_stays_exact_when_files_are_merged(lake: LakeHarness) -> None:
-    batches = changes(2, batches=14)
-    apply(lake, config(lake, table=[{"name": "shop.orders", "partition": ["bucket(2, id)"]}]), batches)
-    assert_exact(lake, batches)
-    assert total(table(lake), "data-files") < 20
-
-
 @pytest.mark.parametrize("strategy", ["merge", "copy-on-write"])
 def test_table_stays_exact_with_other_write_strategies_when_files_are_merged(
     lake: LakeHarness, strategy: str
@@ -91,41 +81,6 @@ def test_deleted_rows_are_removed_from_data_files_when_they_are_many(lake: LakeH
     apply(lake, config(lake), batches)
     assert_exact(lake, batches)
     assert (total(table(lake), "records"), total(table(lake), "position-deletes")) == (8, 0)
-
-
-def test_tables_are_not_maintained_when_it_is_disabled(lake: LakeHarness) -> None:
-    batches = changes(4, batches=9)
-    apply(lake, config(lake, {"enabled": False}), batches)
-    assert_exact(lake, batches)
-    assert total(table(lake, "shop_changes"), "data-files") == 9
-
-
-@pytest.mark.parametrize("format_version", [2, 3])
-def test_locations_of_rows_stay_known_when_their_files_are_merged(
-    lake: LakeHarness, format_version: int
-) -> None:
-    lake.format_version = format_version
-    batches = changes(5, batches=9)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror = lake.mirror(config(lake, {"max_snapshots": 100}))
-    end, rewritten = 0, 0
-    for batch in batches:
-        end += len(batch)
-        mirror.advance({ORDERS: {0: end}})
-        loaded = mirror.context.lake.load("shop", "orders")
-        assert loaded is not None
-        rewritten += loaded.java.currentSnapshot().operation() == "replace"
-        known = mirror.context.row_locations.of(loaded, ("id",))
-        read_unread(mirror.context.lake, loaded, known)
-        assert known.head == loaded.snapshot_id
-        assert known.is_complete
-        ids = pa.table({"k0": pa.array(range(200), pa.int64())})
-        found, searched = known.find(ids)
-        assert not len(searched)
-        expected = located(mirror.context.lake, loaded)
-        assert {(f.file.path, int(at)) for f in found for at in f.positions} == expected
-    assert rewritten
-    assert_exact(lake, batches)
 
 
 def test_rows_are_not_located_when_another_commit_changed_rows_meanwhile(lake: LakeHarness) -> None:
@@ -161,21 +116,6 @@ def test_mirror_stays_exact_when_the_process_ends_between_maintenance_steps(
     assert_exact(lake, batches)
 
 
-def test_snapshot_with_a_tag_is_kept_when_others_expire(lake: LakeHarness) -> None:
-    batches = changes(7, batches=12)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror = lake.mirror(config(lake, {"max_snapshots": 2}))
-    mirror.advance({ORDERS: {0: 12}})
-    mirror.context.spark.sql("ALTER TABLE lake.shop.orders CREATE TAG audit")
-    tagged = mirror.context.spark.sql("SELECT * FROM lake.shop.orders VERSION AS OF 'audit'").collect()
-    for end in range(18, 73, 6):
-        mirror.advance({ORDERS: {0: end}})
-    again = mirror.context.spark.sql("SELECT * FROM lake.shop.orders VERSION AS OF 'audit'").collect()
-    assert sorted(again) == sorted(tagged)
-    assert len(table(lake).metadata.snapshots) < 8
-    assert_exact(lake, batches)
-
-
 def merges(logs: list[Any]) -> set[str]:
     """Return the steps of all maintenance in `logs`."""
     return {step for line in logs if line["event"] == "maintained" for step in line["steps"]}
@@ -189,23 +129,6 @@ def test_process_merges_its_own_small_files_without_spark(lake: LakeHarness) -> 
     assert_exact(lake, batches)
     assert total(table(lake), "data-files") <= 4
     assert total(table(lake), "delete-files") <= 4
-
-
-@pytest.mark.long
-def test_spark_merges_small_files_of_which_the_process_knows_nothing(lake: LakeHarness) -> None:
-    """Those of an earlier process, and those from before another writer's commit."""
-    batches = changes(22, batches=16)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-    end = 0
-    with captured_logs() as logs:
-        for i, batch in enumerate(batches):
-            if i % 3 == 0:
-                mirror = lake.mirror(config(lake, {"max_snapshots": 1000}))
-            end += len(batch)
-            mirror.advance({ORDERS: {0: end}})
-    assert "merge data files" in merges(logs)
-    assert_exact(lake, batches)
-    assert total(table(lake), "data-files") < 10
 
 
 def test_small_files_are_merged_exactly_after_an_alter(lake: LakeHarness) -> None:
@@ -243,16 +166,3 @@ def test_small_files_are_merged_exactly_after_an_alter(lake: LakeHarness) -> Non
     assert {n: (row["title"], row["extra"]) for n, row in found.items()} == {
         n: (row["title"], row["extra"]) for n, row in rows.items()
     }
-
-
-def test_mirror_stays_exact_when_the_process_ends_before_a_merge_is_committed(lake: LakeHarness) -> None:
-    batches = changes(23, batches=12)
-
-    def reach(point: str) -> None:
-        if point == "after-merged-files":
-            raise PowerCut
-
-    with pytest.raises(PowerCut), failpoints.on_reach(reach):
-        apply(lake, config(lake), batches)
-    lake.catch_up(config(lake))
-    assert_exact(lake, batches)

@@ -12,7 +12,6 @@ from replicator.model.reread import new_request
 from replicator.model.table import TableId
 from replicator.operations.status.read import read_status
 from replicator.runner.scheduler import Scheduler
-from replicator.schema.evolution.own_columns import COLUMNS_KEY
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import SourceTable
 from tests.spark.test_keyless import DEFINITION as VISITS_DEFINITION
@@ -112,21 +111,6 @@ def test_values_of_a_users_column_stay_with_their_rows(lake: LakeHarness, way: s
     assert len(changelog(lake)) == 4 + 4 + 2 + 2
     with lake.catalog() as catalog:
         assert validate_lake(catalog, "shop") == 2
-
-
-def test_users_column_of_a_lake_of_an_earlier_version_stays(lake: LakeHarness) -> None:
-    orders = Orders(lake)
-    orders.insert(id=1, name="new")
-    orders.applied()
-    for table in TABLES.values():
-        orders.sql(f"ALTER TABLE lake.{table} UNSET TBLPROPERTIES ('{COLUMNS_KEY}')")
-        orders.sql(f"ALTER TABLE lake.{table} ADD COLUMN note string")
-    orders.sql("UPDATE lake.shop.orders SET note = 'mine'")
-    orders.define("ALTER TABLE orders ADD COLUMN a INT", ID, NAME, A_INT)
-    orders.insert(id=2, name="new", a=1)
-    orders.applied()
-    assert [(r["id"], r["a"], r["note"]) for r in rows(lake)] == [(1, None, "mine"), (2, 1, None)]
-    assert set(changelog(lake)[0]) == {"id", "name", "a", "note"}
 
 
 CHANGED = {

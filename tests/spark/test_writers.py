@@ -85,22 +85,6 @@ def test_batch_is_applied_when_maintenance_commits_during_it(lake: LakeHarness) 
     assert len(lake.rows("orders", "shop_changes")) == 2
 
 
-def test_mirror_continues_at_its_marker_after_an_external_compaction(lake: LakeHarness) -> None:
-    lake.write(
-        [DEFINITION, created(1), created(2), event("d", 150, before={"id": 1, "name": "new"}), created(60)]
-    )
-    mirror = lake.mirror()
-    for end in (1, 2, 3):
-        mirror.advance({ORDERS: {0: end}})
-    mirror.context.spark.sql(
-        "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
-    ).collect()
-    again = lake.mirror()
-    again.advance({ORDERS: {0: 4}})
-    assert sorted(r["id"] for r in lake.rows("orders")) == [2, 60]
-    assert len(lake.rows("orders", "shop_changes")) == 4
-
-
 def test_rows_are_located_again_when_a_compaction_moves_them(lake: LakeHarness) -> None:
     """A process keeps the row locations in memory; a compaction in between moves the rows."""
     updates = [
@@ -141,21 +125,6 @@ def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHa
             mirror.advance({ORDERS: {0: end}})
     assert searched == [1, 1], "key 1 in the base, the new key 60, and then key 1 is known"
     assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2, 60]
-
-
-def test_search_reads_the_given_iceberg_snapshot(lake: LakeHarness) -> None:
-    lake.write([DEFINITION, created(1), created(2)])
-    mirror = lake.mirror()
-    tables, found = mirror.context.lake, []
-    keys = mirror.context.spark.createDataFrame([(1,), (2,)], "k0 bigint")
-    for end in (1, 2):
-        mirror.advance({ORDERS: {0: end}})
-        table = tables.load("shop", "orders")
-        assert table is not None
-        found.append((table, table.snapshot_id))
-    (_, first), (table, second) = found
-    counts = [matching_positions(tables, table, at, ["id"], keys).count() for at in (first, second) if at]
-    assert counts == [1, 2]
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])

@@ -21,7 +21,6 @@ ADDED = (*OLD, ColumnSpec("added", "int", False, "7"))
 RENAMED = (OLD[0], ColumnSpec("title", "varchar"), OLD[2])
 DROPPED = OLD[:2]
 RETYPED = (*OLD[:2], ColumnSpec("extra", "bigint"))
-SIZES = [1, -1, -3, 100]
 STATEMENTS = {
     "add": (ADDED, "ADD COLUMN added INT NOT NULL DEFAULT 7"),
     "rename": (RENAMED, "RENAME COLUMN name TO title"),

@@ -49,14 +49,6 @@ COMMITTED = f"""
 2132	Query	2237	XA COMMIT X'6162',X'0a',1
 """
 
-ONE_PHASE = f"""
-2237	Gtid	2316	SET @@SESSION.GTID_NEXT= '{UUID}:8'
-2316	Query	2422	XA START X'6f6e65',X'62',7
-2422	Table_map	2500	table_id: 122 (shop.a)
-2500	Write_rows	2543	table_id: 122 flags: STMT_END_F USE_SQL_FOREIGN_KEY_F
-2543	Query	2647	XA END X'6f6e65',X'62',7
-2647	XA_prepare	2687	XA COMMIT X'6f6e65',X'62',7 ONE PHASE
-"""
 
 COMPRESSED = f"""
 2687	Gtid	2766	SET @@SESSION.GTID_NEXT= '{UUID}:9'
@@ -128,14 +120,6 @@ CALLS = f"""
 8601	Xid	8632	COMMIT /* xid=192 */
 """
 
-TWICE = f"""
-7386	Gtid	7465	SET @@SESSION.GTID_NEXT= '{UUID}:24'
-7465	Query	7567	BEGIN
-7567	Query	7700	use `shop`; INSERT INTO a VALUES (11, 'in tx')
-7700	Query	7830	use `shop`; INSERT INTO b VALUES (12,'row')
-7830	Xid	7861	COMMIT /* xid=184 */
-"""
-
 
 CASCADES = f"""
 1466	Gtid	1545	SET @@SESSION.GTID_NEXT= '{UUID}:6'
@@ -168,14 +152,6 @@ PREPARED_CASCADE = f"""
 2883	Query	2974	XA COMMIT X'78',X'',1
 """
 
-COMPRESSED_CASCADE = f"""
-2974	Gtid	3053	SET @@SESSION.GTID_NEXT= '{UUID}:11'
-3053	Transaction_payload	3246	compression='ZSTD', decompressed_size=234 bytes
-3246	Query	3246	BEGIN
-3246	Table_map	3246	table_id: 106 (shop.a)
-3246	Update_rows	3246	table_id: 106 flags: STMT_END_F
-3246	Xid	3246	COMMIT /* xid=26 */
-"""
 
 LOGGED_CASCADES = f"""
 1466	Gtid	1545	SET @@SESSION.GTID_NEXT= '{UUID}:6'

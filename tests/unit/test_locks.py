@@ -28,16 +28,6 @@ def test_lock_names_its_holder_at_every_attempt(tmp_path: Path) -> None:
     FileLock(path, wait=False).release()
 
 
-def test_lock_holder_is_unknown_when_the_file_does_not_name_it(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with FileLock(path, wait=False):
-        for text in ("", "x" * 100):
-            path.write_text(text)
-            with pytest.raises(LockHeld) as caught:
-                FileLock(path, wait=False)
-            assert caught.value.holder is None
-
-
 def test_lock_is_released_when_the_process_of_its_holder_ends(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     subprocess.run([sys.executable, "-c", HOLD, str(path)], check=True)

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-import re
 import threading
 from collections.abc import Iterator
 
@@ -39,16 +38,6 @@ def test_setup_logging_writes_json_when_there_is_no_terminal() -> None:
     assert line == {"event": "started", "level": "info", "logger": "replicator.test", "mirror": "shop"}
 
 
-def test_setup_logging_writes_plain_text_on_a_terminal() -> None:
-    stream = Terminal()
-    setup_logging(stream)
-    get_logger("replicator.test").info("started", mirror="shop")
-    get_logger("replicator.test").warning("lost", tables=["a", "b"], reason=None)
-    started, lost = stream.getvalue().splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d started, mirror: shop", started)
-    assert re.fullmatch(r"\x1b\[33m\d\d:\d\d:\d\d lost, tables: a, b\x1b\[0m", lost)
-
-
 def test_batch_is_one_line_for_a_person() -> None:
     stream = Terminal()
     setup_logging(stream)
@@ -70,15 +59,6 @@ def test_log_lines_never_contain_secrets() -> None:
     line = json.loads(stream.getvalue())
     assert "hunter2" not in stream.getvalue()
     assert line["password"] == line["options"]["sasl.jaas.config"] == "(hidden)"
-
-
-def test_log_has_only_warnings_of_other_libraries() -> None:
-    stream = io.StringIO()
-    setup_logging(stream)
-    logging.getLogger("py4j").info("chatter")
-    logging.getLogger("other").warning("trouble %d", 7)
-    logging.getLogger("replicator.operations.record").info("ours")
-    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["trouble 7", "ours"]
 
 
 def test_log_batch_writes_one_line_per_batch() -> None:

@@ -81,12 +81,6 @@ def test_redelivered_rows_of_one_event_are_detected_by_row_number() -> None:
     assert second.duplicates == (DuplicateRange(0, 2, 3),)
 
 
-def test_binlog_names_are_ordered_by_number_when_it_exceeds_the_padding() -> None:
-    found = run([DecodedEvent("u", 999_999, 900), DecodedEvent("u", 1_000_000, 4)])
-    assert found.events == {"u": 2}
-    assert found.position == SourcePosition("mysql-bin.1000000", 4)
-
-
 def test_events_of_another_server_are_new_after_a_failover() -> None:
     first = run([DecodedEvent("u", 9, 900, ts_ms=5000)])
     other = [
@@ -134,12 +128,6 @@ def test_redelivery_is_detected_for_each_partition_separately() -> None:
 def test_batch_stats_count_bad_and_unknown_schema_events_separately() -> None:
     found = run([DecodedEvent("bad", 0, 0), DecodedEvent("u", 3, 10), DecodedEvent("unknown_schema", 0, 0)])
     assert (found.bad, found.unknown_schema, found.events) == (1, 1, {"u": 1})
-
-
-def test_duplicate_ranges_are_divided_by_a_bad_event() -> None:
-    found = run([*changes(10, 20), *changes(10), DecodedEvent("bad", 0, 0), *changes(20)])
-    assert found.events == {"u": 2}
-    assert found.duplicates == (DuplicateRange(0, 2, 2), DuplicateRange(0, 4, 4))
 
 
 def test_batch_stats_report_a_redelivered_truncate_once() -> None:

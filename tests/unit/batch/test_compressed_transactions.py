@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from replicator.errors import TransactionsNotNumbered
-from replicator.model.batch_stats import DuplicateRange
 from tests.support.decoded_events import DecodedEvent, changes, run
 
 
@@ -56,32 +55,12 @@ def test_events_without_numbers_are_not_dropped_after_numbered_ones(start: int) 
         run(rest, dict(run(events).progress))
 
 
-def test_row_sent_again_is_detected_when_the_transaction_is_not_compressed() -> None:
-    (row,) = statements(1, numbered=False)
-    again = run([row, *changes(20)], dict(run([row]).progress))
-    assert (again.events, again.duplicates) == ({"u": 1}, (DuplicateRange(0, 1, 1),))
-
-
 @pytest.mark.parametrize("rows", [1, 3, 200])
 def test_replay_from_an_earlier_position_is_detected_whatever_is_compressed(rows: int) -> None:
     """It sends all rows of the position, so the first ones are those that were sent."""
     events = [*changes(5), *statements(rows, numbered=False)]
     again = run([*events, *changes(20)], dict(run(events).progress), compressed=True)
     assert again.events == {"u": 1}
-
-
-def test_rows_after_the_last_one_are_new_when_the_connector_numbers_them_from_one_again() -> None:
-    """A connector that is killed within a statement skips the rows that it has sent, and does not count them."""
-    rows = statements(6)
-    rest = [replace(row, tx_order=i + 1) for i, row in enumerate(rows[2:])]
-    assert run(rest, dict(run(rows[:4]).progress)).events == {"c": 2}
-
-
-def test_redelivered_rows_of_a_long_statement_are_detected_by_row_number() -> None:
-    rows = statements(200, numbered=False)
-    for start in (0, 1, 50, 150, 199):
-        first = run(rows)
-        assert run([*rows[start:], *changes(20)], dict(first.progress)).events == {"u": 1}
 
 
 def test_redelivery_is_detected_when_the_connector_ends_within_a_statement() -> None:

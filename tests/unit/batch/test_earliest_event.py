@@ -5,9 +5,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.batch_stats import EarliestEvent
 from replicator.model.gtid import BLOCK
-from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.position import PackedPosition
 from replicator.schema.history.order import CLOCK_MS, VersionStart
 from tests.support.decoded_events import DecodedEvent, changes, run
 
@@ -45,11 +44,6 @@ def test_all_events_are_past_what_the_earliest_is_past(
         assert all(is_past(start, event) for event in events)
 
 
-def test_earliest_event_has_the_lowest_position_and_time() -> None:
-    found = run([*changes(30, 40), DecodedEvent("c", 3, 20, ts_ms=5000)], tail=1).earliest
-    assert found == EarliestEvent(SourcePosition("binlog.000003", 20), 1030)
-
-
 def test_earliest_event_of_a_large_batch_has_its_gtid() -> None:
     events = [DecodedEvent("c", 3, 10 * i, gtid=f"a:{i}") for i in range(5, 60)]
     found = run(events).earliest
@@ -62,9 +56,3 @@ def test_events_that_were_delivered_before_do_not_count() -> None:
     found = run([*changes(10, 20), *changes(30)], dict(first.progress)).earliest
     assert found is not None
     assert found.position.pos == 30
-
-
-def test_events_of_several_origins_are_not_compared() -> None:
-    events = [DecodedEvent("c", 3, 10, gtid="a:1"), DecodedEvent("c", 3, 20, gtid="b:1")]
-    assert run(events).earliest is None
-    assert run([]).earliest is None

@@ -19,14 +19,6 @@ def test_parts_of_a_table_are_joined() -> None:
     assert not rows.any_left
 
 
-def test_all_of_a_table_stays_all_of_it() -> None:
-    for notes in ([None, part(1)], [part(1), None], [part(1), part(1, column="other")]):
-        rows = MisreadRows()
-        for note in notes:
-            rows.note(ONE, note)
-        assert rows.take(()) == {ONE: None}
-
-
 def test_rows_of_a_table_that_is_being_read_are_kept() -> None:
     rows = MisreadRows()
     rows.note(ONE, part(1))

@@ -3,15 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from replicator.batch.events.event_details import EventDetails
 from replicator.batch.events.partition_scan import PartitionScan, duplicate_ranges
 from replicator.batch.events.redelivery import EventPosition, RedeliveryDetector
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
-from replicator.model.position import FILE_SHIFT, SourcePosition
+from replicator.model.position import SourcePosition
 
 FIELDS = ("position_key", "row_key", "ts_ms", "server_id")
 
@@ -78,31 +76,6 @@ def test_high_water_mark_is_the_same_for_arrays_and_single_events(count: int, cu
     assert (flags.tolist(), high_water) == (expected_flags, expected)
 
 
-@given(rows=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
-def test_redelivered_suffix_of_a_partition_is_recognized(rows: list[int], data: st.DataObject) -> None:
-    events = events_with(rows)
-    start = data.draw(st.integers(0, len(events) - 1))
-    before = scan(events, None).run().high_water
-    again = [*events[start:], EventPosition(99, 1, 2000, 1)]
-    found = scan(again, before).run()
-    flags, high_water = found.repeated, found.high_water
-    assert flags.tolist() == [True] * (len(again) - 1) + [False]
-    assert high_water == observed(again, before)[1]
-
-
-def test_partition_without_new_events_keeps_its_high_water_mark() -> None:
-    before = observed(events_with([2]), None)[1]
-    found = scan([], before).run()
-    flags, high_water = found.repeated, found.high_water
-    assert (flags.tolist(), high_water) == ([], before)
-
-
-def test_redelivery_at_one_position_is_recognized_by_transaction_order() -> None:
-    first, second = (EventPosition(1, 1, 1000, 1, tx_order=n) for n in (1, 2))
-    detector = RedeliveryDetector.starting_at(first, Source())
-    assert [detector.observe(event) for event in (second, first, second)] == [False, True, True]
-
-
 def test_source_is_asked_once_for_a_long_replay_at_one_position() -> None:
     events, source = events_with([60_000]), Source()
     before = scan(events, None, source).run().high_water
@@ -127,31 +100,3 @@ def test_duplicate_ranges_are_runs_of_repeated_events(
     offsets = np.arange(10, 10 + len(repeated), dtype=np.int64)
     found = duplicate_ranges(3, offsets, np.array(repeated, dtype=bool))
     assert found == [DuplicateRange(3, first, last) for first, last in ranges]
-
-
-def in_transaction(
-    file: int, *orders: int | None, gtid: str = "a:5", ts_ms: int = 1000
-) -> list[EventPosition]:
-    """Return the events of one transaction, each at its own position."""
-    return [
-        EventPosition((file << FILE_SHIFT) + 10 * i, 1, ts_ms, 1, gtid, order)
-        for i, order in enumerate(orders, start=1)
-    ]
-
-
-@pytest.mark.parametrize("file", [3, 9], ids=["lower", "higher"])
-@pytest.mark.parametrize("cut", [True, False])
-def test_rest_of_a_transaction_from_another_server_is_new(file: int, *, cut: bool) -> None:
-    """The connector was interrupted within a transaction. Numbers do not help: after a restart, they begin at one."""
-    sent, rest = in_transaction(5, 1, 2, 3), in_transaction(file, 1, 2)
-    if cut:
-        flags = scan(rest, scan(sent, None).run().high_water).run().repeated.tolist()
-    else:
-        flags = scan(sent + rest, None).run().repeated.tolist()[3:]
-    assert flags == [False, False]
-
-
-def test_next_file_of_the_same_server_has_new_events() -> None:
-    before = scan(in_transaction(5, 1, 2), None).run().high_water
-    flags = scan(in_transaction(6, 1, 2, gtid="a:6"), before).run().repeated.tolist()
-    assert flags == [False, False]

@@ -67,17 +67,6 @@ def test_prefetch_leaves_tables_with_many_events_to_spark(log: CountingLog) -> N
     assert with_records(prefetching(log, limits), task(SMALL, 0, 5), task(LARGE, 0, 6)) == {SMALL: 5}
 
 
-def test_prefetch_fetches_nothing_when_the_limit_is_zero(log: CountingLog) -> None:
-    assert with_records(prefetching(log, DriverLimits(0, 0)), task(SMALL, 0, 1)) == {}
-    assert log.asked == []
-
-
-def test_prefetch_skips_a_table_with_large_rows(log: CountingLog) -> None:
-    context = prefetching(log, DriverLimits(batch_bytes=5_000))
-    assert with_records(context, task(SMALL, 0, 10), task(LARGE, 0, 10)) == {SMALL: 10}
-    assert log.asked == [{SMALL, LARGE}, {SMALL}]
-
-
 def test_prefetch_fetches_large_rows_only_once(log: CountingLog) -> None:
     context = prefetching(log, DriverLimits(batch_bytes=5_000))
     prefetch_records(context, [task(LARGE, 0, 10)])

@@ -40,27 +40,6 @@ def test_archive_shows_the_ranges_of_each_partition(cli: Any, archive: Path) -> 
     assert [line for line in segments.splitlines() if line.startswith("events/000002.avro")]
 
 
-def test_archive_prints_json(cli: Any, archive: Path) -> None:
-    found = json.loads(cli("archive", "--from", str(archive), "--table", "shop.orders", "--json").out)
-    assert (found["events"], found["files"], found["verified"], found["problems"]) == (20, 4, None, [])
-    (partition,) = found["partitions"]
-    assert {name: partition[name] for name in ("topic", "first", "last", "end", "events", "indexed")} == {
-        "topic": "shop.shop.orders",
-        "first": 0,
-        "last": 9,
-        "end": 10,
-        "events": 10,
-        "indexed": True,
-    }
-    assert partition["source"] == {
-        "first": "bin.000002:10",
-        "last": "bin.000002:19",
-        "times_ms": [1_700_000_000_000, 1_700_000_009_000],
-        "gtids": {UUID: [1, 10]},
-    }
-    assert [segment["first"] for segment in partition["segments"]] == [0, 3, 5, 8]
-
-
 def test_archive_verify_names_every_damaged_file(cli: Any, archive: Path) -> None:
     ran = cli("archive", "--from", str(archive), "--verify")
     assert (ran.code, "4 files verified" in ran.out) == (0, True)

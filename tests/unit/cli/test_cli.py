@@ -19,7 +19,7 @@ from replicator.errors import (
     ReplicatorError,
     UsageError,
 )
-from replicator.model.moments import ReplayRange, parse_moment
+from replicator.model.moments import ReplayRange
 from replicator.operations.stack.state import StackState, save_state
 from tests.support.command_line import replace_module
 
@@ -70,16 +70,6 @@ def test_command_help_has_an_example(cli: Any, command: str) -> None:
     assert f"\n    replicator {command} " in shown.out
 
 
-def test_cli_shows_usage_when_there_is_no_command(cli: Any) -> None:
-    shown = cli()
-    assert shown.code == 2
-    assert "Usage: replicator" in shown.out + shown.err
-
-
-def test_version_option_prints_the_version(cli: Any) -> None:
-    assert cli("--version").out.startswith("replicator ")
-
-
 @pytest.mark.parametrize("arguments", [("rnu",), ("run", "--fast"), ("record",), ("replay", "-c", "x")])
 def test_cli_exits_with_2_when_arguments_are_wrong(cli: Any, arguments: tuple[str, ...]) -> None:
     ran = cli(*arguments)
@@ -98,15 +88,6 @@ def test_command_suggests_init_when_the_configuration_is_missing(cli: Any, comma
         "error: missing.toml: no such file",
         "next:  create one with: replicator init",
     ]
-
-
-def test_cli_reports_a_configuration_mistake_in_one_line(cli: Any, config: Path) -> None:
-    config.write_text(config.read_text().replace("tables", "tabels"))
-    ran = cli("status")
-    assert ran.code == 2
-    assert ran.err.startswith(
-        'error: replicator.toml:5: source.tabels: unknown key; did you mean "tables"?\n'
-    )
 
 
 @pytest.mark.parametrize(
@@ -146,18 +127,6 @@ def test_cli_reports_an_unexpected_error_in_one_line(
         main(["run"])
 
 
-def test_cli_exits_with_130_when_it_is_interrupted(
-    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    replace_module(monkeypatch, "replicator.runner.process", run=run)
-    ran = cli("run")
-    assert ran.code == 130
-    assert "Traceback" not in ran.err
-
-
 def test_run_passes_the_configuration_to_the_runner(
     cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,35 +142,6 @@ def test_run_passes_the_configuration_to_the_runner(
     [(settings, options)] = calls
     assert settings == load(config)
     assert options["until_caught_up"] is True
-
-
-def test_run_until_caught_up_exits_with_1_when_a_table_is_paused(
-    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_module(
-        monkeypatch, "replicator.runner.process", run=lambda *_, **__: summary({"shop.log": "no key"})
-    )
-    ran = cli("run", "--until-caught-up")
-    assert (ran.code, ran.err) == (1, "shop.log is paused: no key\n")
-    assert cli("run").code == 0
-
-
-def test_connect_passes_the_configuration_to_register(
-    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[Config] = []
-
-    def register(settings: Config) -> Any:
-        calls.append(settings)
-        return SimpleNamespace(name="shop", existed=False, resumed=False, tasks={0: "RUNNING"})
-
-    replace_module(monkeypatch, "replicator.operations.connector", register=register)
-    ran = cli("connect")
-    assert (ran.code, ran.out) == (
-        0,
-        "Created the connector shop: task 0 RUNNING.\nNext:\n  replicator run\n",
-    )
-    assert calls == [load(config)]
 
 
 def test_replay_and_demo_pass_their_folders(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,22 +162,6 @@ def test_replay_and_demo_pass_their_folders(cli: Any, config: Path, monkeypatch:
     assert cli("replay", "--from", "recorded").code == 0
     assert cli("demo", "--dir", "there", "--json").code == 0
     assert calls == [("recorded", ReplayRange()), (Path("there"), True)]
-
-
-def test_replay_passes_its_range(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-
-    def replay(_: Config, __: str, wanted: ReplayRange, *, on_progress: Any) -> Any:
-        calls.append(wanted)
-        return summary()
-
-    replace_module(monkeypatch, "replicator.runner.process", replay=replay)
-    options = ("--table", "shop.a", "--table", "shop.b*", "--after", "bin.000002:4", "--until", "offset:7")
-    assert cli("replay", "--from", "recorded", *options, "--allow-gap").code == 0
-    expected = ReplayRange(
-        ("shop.a", "shop.b*"), parse_moment("bin.000002:4"), parse_moment("offset:7"), True
-    )
-    assert calls == [expected]
 
 
 @pytest.mark.parametrize(
@@ -365,13 +289,6 @@ def test_check_exits_with_0_when_no_check_fails_and_with_1_otherwise(
     unfit = cli("check")
     assert unfit.code == 1
     assert "Some checks failed" in unfit.out
-
-
-def test_status_is_empty_before_the_first_run(cli: Any, config: Path) -> None:
-    plain = cli("status")
-    assert (plain.code, plain.out.startswith("The lake has no table")) == (0, True)
-    report = json.loads(cli("status", "--json").out)
-    assert (report["mirror"], report["tables"], report["log_problem"]) == ("shop", [], None)
 
 
 def test_help_imports_no_large_library() -> None:

@@ -50,13 +50,6 @@ def test_rows_of_the_mirror_and_then_the_changes_that_it_lacks(cli: Any, golden:
     assert lines(found)[-1]["type"] == "cursor"
 
 
-def test_all_changes_with_the_columns_before_them(cli: Any, golden: Path) -> None:
-    found = cli("consume", "shop.items", "--from", "changelog").out
-    assert changes(found) == ITEMS
-    (schema,) = (line for line in lines(found) if line["type"] == "schema")
-    assert [(c["name"], c["type"]) for c in schema["columns"]] == [("id", "long"), ("name", "string")]
-
-
 @pytest.mark.parametrize("table", ["items", "orders", "visits"])
 def test_command_continues_from_each_of_its_cursors(cli: Any, golden: Path, table: str) -> None:
     arguments = ("consume", f"shop.{table}", "--batch-rows", "1")
@@ -66,14 +59,6 @@ def test_command_continues_from_each_of_its_cursors(cli: Any, golden: Path, tabl
     for number in cursors:
         file.write_text(json.dumps(everything[number]["cursor"]))
         assert lines(cli(*arguments, "--from", str(file)).out) == everything[number + 1 :]
-
-
-def test_cursor_file_is_written_and_continued(cli: Any, golden: Path) -> None:
-    file = golden.parent / "items.cursor"
-    first = cli("consume", "shop.items", "--from", "changelog", "--cursor", str(file)).out
-    assert json.loads(file.read_text()) == lines(first)[-1]["cursor"]
-    assert cli("consume", "shop.items", "--cursor", str(file)).out == ""
-    assert not list(golden.parent.glob("*.new"))
 
 
 def test_values_are_exact(cli: Any, golden: Path) -> None:

@@ -77,21 +77,6 @@ def test_drop_asks_first_and_does_nothing_if_the_answer_is_no(config: Path, lake
     assert lake.table_exists(("shop", "orders"))
 
 
-def test_drop_acts_if_the_answer_is_yes(config: Path, lake: SqlCatalog) -> None:
-    code, out, asked = in_terminal(config, "y", "shop.orders")
-    assert (code, "The files stay in these folders" in asked) == (0, True)
-    first, *left, note = out.splitlines()
-    assert first == "Dropped: shop_changes.orders, shop.orders."
-    assert left == [
-        f"The files in file://{config.parent}/lake/{namespace}/orders were left."
-        for namespace in ("shop_changes", "shop")
-    ]
-    assert note.startswith(
-        "The configuration selects shop.orders: the next `replicator run` creates it again"
-    )
-    assert not lake.table_exists(("shop", "orders"))
-
-
 def test_drop_needs_yes_without_a_terminal(
     cli: Any, config: Path, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,14 +103,3 @@ def test_drop_json_has_the_published_keys(cli: Any, config: Path, lake: SqlCatal
     assert found.keys() >= {"version", "table", "dropped", "purged", "deleted_files", "remaining_folders"}
     assert found.keys() >= {"quarantined", "selected"}
     assert (found["version"], found["table"], found["deleted_files"]) == (1, "shop.orders", 10)
-
-
-def test_drop_exits_with_1_when_the_lake_has_no_such_table(cli: Any, config: Path, lake: SqlCatalog) -> None:
-    ran = cli("drop", "shop.none", "--yes")
-    assert (ran.code, ran.out) == (1, "The lake has no table of shop.none.\n")
-    assert json.loads(cli("drop", "shop.none", "--yes", "--json").out)["dropped"] == []
-
-
-def test_drop_exits_with_2_when_the_name_has_no_database(cli: Any, config: Path, lake: SqlCatalog) -> None:
-    ran = cli("drop", "orders", "--yes")
-    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: 'orders' is not a table")

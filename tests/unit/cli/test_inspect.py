@@ -38,11 +38,13 @@ connect_url = "http://127.0.0.1:9"
 PROGRAM = """
 import sys
 from replicator.cli.main import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    code = end.code
-print([name for name in ("pyspark", "py4j") if name in sys.modules], code)
+codes = []
+for command in ("status", "check", "connect"):
+    try:
+        main([command, "-c", sys.argv[1]])
+    except SystemExit as end:
+        codes.append(end.code)
+print([name for name in ("pyspark", "py4j") if name in sys.modules], len(codes))
 """
 
 
@@ -67,9 +69,8 @@ def entry(**fields: object) -> TableStatus:
     return TableStatus(**{**known, **fields})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("command", ["status", "check", "connect"])
 @pytest.mark.parametrize("log", ["kafka", "archive"])
-def test_inspection_command_loads_no_spark(tmp_path: Path, command: str, log: str) -> None:
+def test_inspection_commands_load_no_spark(tmp_path: Path, log: str) -> None:
     with ArchiveWriter(tmp_path / "recorded", topic_prefix="p", encoding="json") as writer:
         writer.append(Event("p.shop.orders", 0, 0, 0, None, b"{}", ()))
     source = 'url = "mysql://cdc@127.0.0.1:9/shop"' if log == "kafka" else ""
@@ -78,15 +79,13 @@ def test_inspection_command_loads_no_spark(tmp_path: Path, command: str, log: st
     )
     (tmp_path / "shop.toml").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, command, "-c", str(tmp_path / "shop.toml")],
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "shop.toml")],
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    loaded, _, code = done.stdout.splitlines()[-1].partition("] ")
-    assert loaded == "["
-    assert code in {"None", "0", "1", "2", "3"}
+    assert done.stdout.splitlines()[-1].startswith("[]")
 
 
 def test_piped_status_report_has_no_shortened_or_wrapped_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,14 +74,6 @@ def test_maintain_exits_with_1_when_a_step_could_not_be_done(
     assert ran.out.splitlines()[-1] == "shop.log: merge data files failed: the disk is full"
 
 
-def test_maintain_dry_run_prints_the_due_steps(cli: Any, config: Path, calls: list[Any]) -> None:
-    ran = cli("maintain", "--dry-run")
-    assert (ran.code, calls[0][2]) == (0, True)
-    _, row, note = ran.out.splitlines()
-    assert " ".join(row.split()) == "shop.orders 30 29 29 3 2.5 MB merge data files, merge delete files"
-    assert note.startswith("Nothing was changed.")
-
-
 def test_maintain_json_has_the_published_keys(cli: Any, config: Path, calls: list[Any]) -> None:
     found = json.loads(cli("maintain", "--table", "shop.log", "--json").out)
     assert found["version"] == 1
@@ -98,19 +90,3 @@ def test_maintain_json_has_the_published_keys(cli: Any, config: Path, calls: lis
         "skipped": None,
     }
     assert second["problems"] == {"merge data files": "the disk is full"}
-
-
-def test_maintain_exits_with_2_when_a_pattern_matches_nothing(
-    cli: Any, config: Path, calls: list[Any]
-) -> None:
-    ran = cli("maintain", "--table", "shop.none")
-    assert ran.code == 2
-    assert "error: --table: 'shop.none' matches no source table" in ran.err.splitlines()
-
-
-def test_maintain_says_so_when_the_lake_is_empty(cli: Any, config: Path, calls: list[Any]) -> None:
-    ran = cli("maintain", "--table", "shop.new")
-    assert (ran.code, ran.out) == (
-        0,
-        "The lake has no table of the mirror shop yet; start it with: replicator run\n",
-    )

@@ -1,6 +1,5 @@
 """The progress bar of commands."""
 
-import pytest
 from rich.console import Console
 
 from replicator.cli.output import progress_bar
@@ -13,11 +12,3 @@ def test_progress_bar_shows_text_and_events() -> None:
         show("replaying", 30, 1200)
     assert "replaying" in (text := console.export_text())
     assert "30/1200" in text
-
-
-def test_progress_bar_writes_nothing_when_the_output_is_no_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with progress_bar("starting Spark") as show:
-        show("replaying", 1, 2)
-    assert capsys.readouterr() == ("", "")

@@ -9,14 +9,6 @@ from tests.support.command_line import replace_module
 from tests.support.config_files import GOOD
 
 
-def test_reload_needs_a_running_mirror(cli: Any, tmp_path: Path) -> None:
-    (tmp_path / "replicator.toml").write_text(GOOD)
-    done = cli("reload")
-    assert (done.code, done.out) == (2, "")
-    assert "does not run mirror 'shop' on this machine" in done.err
-    assert "next:" in done.err
-
-
 def test_file_with_errors_is_refused_before_the_mirror_is_told(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "replicator.toml").write_text(GOOD.replace("trigger", "triger"))
     done = cli("reload")

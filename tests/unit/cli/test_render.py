@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from replicator.cli.output import duration
-from replicator.cli.render import noteworthy, print_checks, progress_text, reread_lines
+from replicator.cli.render import noteworthy, print_checks, reread_lines
 from replicator.cli.render_status import StatusParts, print_status, status_report
 from replicator.model.reread import Phase, Request, new_request
 from replicator.model.table import TableId
@@ -127,30 +127,9 @@ def test_print_status_shows_maintenance_when_asked(capsys: pytest.CaptureFixture
     ]
 
 
-def test_print_status_shows_how_many_delete_files_have_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    table = replace(OVERDUE, delete_files=12, equality_delete_files=5, equality_deletes=1_234)
-    status = MirrorStatus("shop", "shop", (), (), {}, 0, None, maintenance=(table,))
-    print_status(status, StatusParts(maintenance=True), as_json=False)
-    assert " 12 (5 equality, 1,234 keys) " in capsys.readouterr().out
-
-
 def test_print_status_shows_only_overdue_maintenance_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
     print_status(maintained(), as_json=False)
     assert capsys.readouterr().out.splitlines()[1:] == NOTE.splitlines()
-
-
-def test_print_status_names_few_tables_with_overdue_maintenance(capsys: pytest.CaptureFixture[str]) -> None:
-    print_status(MirrorStatus("shop", "shop", (), (), {}, 0, None, maintenance=(OVERDUE,) * 7), as_json=False)
-    assert capsys.readouterr().out.count("shop_ops.quarantine") == 5
-
-
-def test_maintenance_table_folds_no_numbers_on_a_narrow_terminal() -> None:
-    console = Console(width=80, file=io.StringIO(), record=True)
-    for part in status_report(maintained(), StatusParts(maintenance=True)):
-        console.print(part)
-    shown = console.export_text()
-    for number in ("1,234", "2.5 MB", "1,001", "0.3 MB"):
-        assert number in shown
 
 
 def run_of(state: MirrorState, **changed: Any) -> MirrorStatus:
@@ -163,13 +142,6 @@ def run_of(state: MirrorState, **changed: Any) -> MirrorStatus:
 def lines_of(status: MirrorStatus, capsys: pytest.CaptureFixture[str]) -> list[str]:
     print_status(status, as_json=False)
     return capsys.readouterr().out.splitlines()
-
-
-def test_first_line_says_that_the_mirror_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    [first, *_] = lines_of(run_of("running", batch_ms=round(time.time() * 1000) - 2_000), capsys)
-    at = r"\d\d:\d\d:\d\d"
-    assert re.fullmatch(rf"shop: running, pid 4711 since {at}, last batch 2\.\d s ago, lag 0\.8 s", first)
-    assert len(first) <= 80
 
 
 @pytest.mark.parametrize(
@@ -274,20 +246,6 @@ def test_status_shows_unfinished_rereads_and_the_newest_of_the_others() -> None:
     assert [r.table.name for r in shown] == ["a", "b", "t95", "t96", "t97", "t98", "t99"]
 
 
-def test_status_forgets_what_was_done_long_ago() -> None:
-    """A table that was read for the first time is shown for an hour, one that was read again for a day."""
-    new, again = request("new", Phase.DONE, 0), replace(request("again", Phase.DONE, 0), changed=3)
-    failed = request("failed", Phase.FAILED, 0)
-    hour = 3_600_000
-
-    def shown(at_ms: int) -> list[str]:
-        return [r.table.name for r in noteworthy([new, again, failed], at_ms)]
-
-    assert shown(hour - 1) == ["new", "again", "failed"]
-    assert shown(hour) == ["again", "failed"]
-    assert shown(24 * hour) == ["failed"]
-
-
 def test_line_of_a_reread_says_what_happened_or_what_it_waits_for() -> None:
     done = replace(request("a", Phase.DONE, 5), rows=1_000, changed=3, reason="heal")
     failed = replace(request("b", Phase.FAILED, 5), problem="no key")
@@ -300,10 +258,3 @@ def test_line_of_a_reread_says_what_happened_or_what_it_waits_for() -> None:
         "shop.d: 2 rows read (new table)",
         "shop.e: was empty when it was read (new table)",
     ]
-
-
-def test_progress_says_what_a_reread_waits_for() -> None:
-    reading = request("a", Phase.READING)
-    assert progress_text(reading) == "shop.a reading"
-    waiting = replace(reading, problem="db2:3306 is more than 5 s behind")
-    assert progress_text(waiting) == "shop.a reading (db2:3306 is more than 5 s behind)"

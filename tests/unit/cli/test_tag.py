@@ -1,6 +1,5 @@
 """`replicator tag`, `rebuild` and `restore` as a user calls them, without a mirror."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,6 @@ def kafka(config: Path) -> Path:
     return config
 
 
-def test_tags_of_a_mirror_that_never_ran_are_none(cli: Any, config: Path) -> None:
-    assert "has no tags" in cli("tag").out
-    assert json.loads(cli("tag", "--json").out) == {"version": 1, "tags": []}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -45,12 +39,3 @@ def test_wrong_use_is_explained(cli: Any, config: Path, arguments: tuple[str, ..
     assert done.code == 2
     assert message in done.err
     assert "next:" in done.err
-
-
-def test_restore_needs_a_moment(cli: Any, config: Path) -> None:
-    assert cli("restore").code == 2
-
-
-def test_tag_needs_a_lake(cli: Any, kafka: Path) -> None:
-    done = cli("tag", "noon")
-    assert (done.code, "there is no catalog" in done.err) == (3, True)

@@ -144,12 +144,6 @@ def test_sections_of_tables_are_named(file: Path) -> None:
     )
 
 
-def test_another_kind_of_log_changes_its_keys(file: Path) -> None:
-    start, end = GOOD.index("kind ="), GOOD.index("[lake]")
-    found = changes(file, (GOOD[start:end], 'kind = "archive"\npath = "recorded"\n\n'))
-    assert {key for key in found if is_fixed(key)} >= {"log.kind", "log.topic_prefix", "log.path"}
-
-
 def test_refusal_names_each_key_and_its_reason_and_no_value(file: Path) -> None:
     found = changes(file, ("shop.*", "crm.*"), ('"shop.orders"', '"crm.o"'), ('"shop.items"', '"crm.i"'))
     refuse_fixed(found)
@@ -169,12 +163,3 @@ def test_refusal_names_each_key_and_its_reason_and_no_value(file: Path) -> None:
     )
     assert "restart" in (caught.value.hint or "")
     assert "hunter2" not in " ".join((*fixed, caught.value.message)).lower()
-
-
-def test_changed_keys_contain_no_value_of_an_option(file: Path) -> None:
-    found = changes(
-        file,
-        ('{ env = "SHOP_PASSWORD" }', '{ env = "HUNTER2" }'),
-        extra='[log.options]\n"client.id" = "hunter2"\n[columns]\nmask = { card = { text = "hunter2" } }\n',
-    )
-    assert found == ("source.password", "log.options", "columns.mask")

@@ -1,11 +1,10 @@
 """Column rules in the configuration file."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from replicator.config import ColumnRuleBook, parse
+from replicator.config import ColumnRuleBook
 from replicator.errors import ConfigError
 from replicator.model.table import SourceName
 from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
@@ -69,12 +68,6 @@ def test_column_rule_book_returns_unlisted_columns_when_configured(file: Path) -
     assert book.of("shop.items").unlisted(names) == ["Note", "no"]
     assert book.of("shop.bills").unlisted(names) == []
     assert book.of("shop.bills").leaves_out("no")
-
-
-@pytest.mark.parametrize("word", ["wait", "fail", True])
-def test_parse_refuses_an_unknown_value_of_unlisted(word: object) -> None:
-    with pytest.raises(ConfigError, match="unlisted"):
-        parse(tomllib.loads(GOOD) | {"columns": {"unlisted": word}}, base=Path("/mirrors"))
 
 
 @pytest.mark.parametrize(

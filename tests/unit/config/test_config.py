@@ -1,14 +1,11 @@
 """The values of a configuration file without mistakes."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from replicator.config import ArchiveLog, parse
 from replicator.config.models import SourceConfig
-from replicator.errors import ConfigError
 from replicator.model.partitioning import PartitionField
 from tests.support.config import minimal_config
 from tests.support.config_files import GOOD, load_text
@@ -50,24 +47,6 @@ def test_config_includes_tables_that_match_the_patterns(file: Path, table: str, 
     assert load_text(file, GOOD).includes(table) is included
 
 
-def test_config_values_are_frozen(file: Path) -> None:
-    config = load_text(file, GOOD)
-    with pytest.raises(ValueError, match="frozen"):
-        config.apply.max_events = 1
-
-
-def test_parse_requires_no_server_when_the_log_is_an_archive(tmp_path: Path) -> None:
-    values: dict[str, Any] = tomllib.loads(GOOD)
-    del values["source"]["url"], values["source"]["password"]
-    with pytest.raises(ConfigError, match=r"source\.url is required"):
-        parse(values, base=tmp_path)
-    values["log"] = {"kind": "archive", "path": "recorded"}
-    config = parse(values, base=tmp_path)
-    assert config.log == ArchiveLog(kind="archive", path=str(tmp_path / "recorded"))
-    with pytest.raises(ConfigError, match=r"source\.url is not set"):
-        config.source.server()
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
@@ -96,14 +75,6 @@ def test_source_server_is_read_from_the_url(file: Path, url: str, expected: str)
     assert str(config.source.server()) == expected
 
 
-def test_lake_addresses_are_unchanged_when_they_are_remote(file: Path) -> None:
-    text = GOOD.replace('catalog = "jdbc"', 'catalog = "rest"').replace(
-        "jdbc:sqlite:lake/catalog.db", "https://c/api"
-    )
-    config = load_text(file, text.replace('warehouse = "lake"', 'warehouse = "s3://bucket/lake"'))
-    assert (config.lake.uri, config.lake.warehouse) == ("https://c/api", "s3://bucket/lake")
-
-
 def test_source_config_excludes_helper_tables_and_the_signal_table() -> None:
     def source(**more: Any) -> SourceConfig:
         return SourceConfig(tables=("shop.*",), **more)
@@ -122,12 +93,6 @@ def test_source_config_excludes_helper_tables_and_the_signal_table() -> None:
     assert source().includes("shop.debezium_signal")
     assert not source(signal_table="shop.s?gnal*").includes("shop.s?gnal*")
     assert source(signal_table="shop.s?gnal*").includes("shop.signals")
-
-
-def test_source_config_patterns_have_no_character_classes() -> None:
-    source = SourceConfig(tables=("shop.*",), exclude=("shop.card[1]",))
-    assert not source.includes("shop.card[1]")
-    assert source.includes("shop.card1")
 
 
 def test_keys_of_earlier_versions_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

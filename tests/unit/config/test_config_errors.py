@@ -180,11 +180,6 @@ def test_config_error_names_line_key_and_hint(file: Path, replaced: str, by: str
     assert mistakes_in(file, GOOD.replace(replaced, by, 1)) == [expected]
 
 
-def test_config_errors_are_reported_together_in_the_order_of_the_file(file: Path) -> None:
-    text = GOOD.replace("exclude", "exlude").replace('"10 seconds"', "10").replace("changelog", "changlog")
-    assert [line.partition(":")[0] for line in mistakes_in(file, text)] == ["8", "22", "31"]
-
-
 def test_load_refuses_a_table_section_that_has_no_effect_or_is_repeated(file: Path) -> None:
     assert mistakes_in(file, GOOD.replace('"shop.items"', '"crm.items"')) == [
         '30: table[1].name: "crm.items" does not match source.tables, so its section would have no effect'
@@ -244,16 +239,3 @@ def test_load_refuses_a_source_url_that_is_not_a_mysql_url(file: Path, url: str)
 def test_parse_refuses_settings_that_leave_neither_mirror_nor_changelog(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="keep one"):
         parse(tomllib.loads(GOOD) | settings, base=Path("/mirrors"))
-
-
-def test_format_version_is_not_accepted_as_a_property(file: Path) -> None:
-    text = GOOD + "\n" + '[[table]]\nname = "shop.things"\nproperties = { format-version = "3" }\n'
-    (found,) = mistakes_in(file, text)
-    assert '"format-version" has its own key: format_version' in found
-
-
-@pytest.mark.parametrize("version", ["1", "4", '"3"', "true"])
-def test_format_version_is_2_or_3(file: Path, version: str) -> None:
-    text = GOOD.replace("[apply]", f"[apply]\nformat_version = {version}")
-    (found,) = mistakes_in(file, text)
-    assert "apply.format_version" in found

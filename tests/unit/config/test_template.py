@@ -56,8 +56,3 @@ def test_write_config_keeps_an_existing_file(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
     write_config(file, ANSWERS, replace=True)
     assert load(file).mirror.name == "shop"
-
-
-def test_render_config_refuses_an_invalid_answer() -> None:
-    with pytest.raises(UsageError, match="namespace"):
-        render_config(Answers(**{**{f: getattr(ANSWERS, f) for f in Answers.__slots__}, "namespace": "a b"}))

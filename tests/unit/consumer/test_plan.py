@@ -16,7 +16,7 @@ from replicator.consumer.plan import (
     start_after_image,
     start_of_history,
 )
-from replicator.errors import CursorExpired, ForeignChange, ReplicatorError, UsageError
+from replicator.errors import CursorExpired, ForeignChange, ReplicatorError
 from replicator.model.changelog import Restatement
 
 TOPIC = "shop.shop.orders"
@@ -52,14 +52,6 @@ def snapshots(found: Sequence[object]) -> list[int]:
 def test_snapshots_after_the_cursor_are_read_in_order() -> None:
     found = next_parts(Cursor("shop.orders", "u", point(2)), head(5))
     assert snapshots(found) == [300, 400, 500]
-
-
-def test_consumer_from_the_first_snapshot_reads_all() -> None:
-    assert snapshots(next_parts(Cursor("shop.orders", "u"), head(2))) == [100, 200]
-
-
-def test_consumer_at_the_end_reads_nothing() -> None:
-    assert next_parts(Cursor("shop.orders", "u", point(3)), head(3)) == []
 
 
 def test_merges_of_files_are_passed_over() -> None:
@@ -139,12 +131,6 @@ def test_rolled_back_changelog_is_refused() -> None:
         next_parts(Cursor("shop.orders", "u", point(4)), gone)
 
 
-def test_oldest_snapshot_without_a_parent_is_not_taken_for_the_first() -> None:
-    found = head(5, oldest=3)
-    found = replace(found, snapshots={**found.snapshots, 300: replace(found.snapshots[300], parent_id=None)})
-    assert next_parts(Cursor("shop.orders", "u"), found) == [RowsByOffset(point(5), {})]
-
-
 def test_cursor_at_a_kept_snapshot_continues_by_offset_if_later_ones_were_deleted() -> None:
     """A tag keeps the snapshot of the cursor."""
     found = head(9, oldest=6)
@@ -152,11 +138,6 @@ def test_cursor_at_a_kept_snapshot_continues_by_offset_if_later_ones_were_delete
     assert next_parts(Cursor("shop.orders", "u", point(3)), tagged) == [
         RowsByOffset(point(9), {TOPIC: {0: 30}})
     ]
-
-
-def test_cursor_of_a_dropped_changelog_is_refused() -> None:
-    with pytest.raises(UsageError, match="dropped"):
-        next_parts(Cursor("shop.orders", "other", point(1)), head(2))
 
 
 def test_earlier_state_is_reached_by_snapshots_or_by_offsets() -> None:

@@ -68,13 +68,6 @@ def test_all_changes_are_between_the_first_offset_and_the_newest(
     assert found.latestOffset() == latest
 
 
-def test_changes_after_the_rows_of_a_mirror_are_those_that_it_lacks(config: Path) -> None:
-    cursor = start(config, "shop.items", "mirror")
-    found = reader(config, replace(cursor, image=None))
-    changed = rows(found, found.initialOffset(), found.latestOffset())
-    assert [row["_change"]["offset"] for row in changed] == [2, 2, 3]
-
-
 def test_batch_whose_end_was_deleted_is_read_by_offset(config: Path) -> None:
     """Spark repeats an interrupted batch with its old end, after both snapshots may have been deleted."""
     cursor = start(config, "shop.items")
@@ -125,12 +118,6 @@ def test_query_is_refused_until_it_is_told_of_removed_rows(own: Path) -> None:
     with pytest.raises(UnsupportedChange, match="the checkpoint is from before it"):
         later.partitions(offset, later.latestOffset())
     assert later.partitions(again.latestOffset(), later.latestOffset()) == []
-
-
-def test_query_is_not_refused_for_a_statement_that_a_reread_tells(own: Path) -> None:
-    found = reader(own, start(own, "shop.visits"))
-    record(own, "visits", SchemaStep(7, unlogged="EXCHANGE PARTITION p0", known_from=9))
-    assert len(rows(found, found.initialOffset(), found.latestOffset())) == 5
 
 
 @pytest.mark.parametrize("part", [{"within": Within(1, 2)}, {"image": Within(1, 2)}])

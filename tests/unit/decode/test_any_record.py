@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.decode.avro.format import AvroFormat
-from replicator.decode.avro.schema import key_names, parse_writer_schema
+from replicator.decode.avro.schema import parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.json.decimals import decimal_encoding_of
 from replicator.decode.json.format import JsonFormat
@@ -27,7 +27,7 @@ from replicator.schema.history.declared import table_definitions
 from replicator.sources.kafka.schema_registry import GivenSchemas
 from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
-from tests.support.golden import AVRO_KEY, AVRO_VALUE, golden_events, golden_files
+from tests.support.golden import AVRO_VALUE, golden_events, golden_files
 from tests.support.malformed_events import (
     DECIMAL,
     ENUM,
@@ -213,12 +213,6 @@ def test_parse_writer_schema_reads_or_refuses_any_text(flattened: bool, text: st
             fastavro.parse_schema(json.loads(schema))
 
 
-@given(ANY_BYTES.map(lambda b: b.decode("latin-1")) | mutated([json.loads(AVRO_KEY)]).map(json.dumps))
-def test_key_names_reads_or_refuses_any_text(text: str) -> None:
-    with refused_with_a_short_reason():
-        assert all(isinstance(name, str) for name in key_names(text, ()))
-
-
 def _avro_change() -> tuple[AvroTopics, bytes]:
     topics = AvroTopics()
     change = json.loads(
@@ -248,10 +242,3 @@ def test_schema_tracker_accepts_or_quarantines_any_avro_schema_change(value: byt
     bad = book.add_schema_changes([RawRecord("shop", 0, 1, 0, None, value)])
     assert all(len(b.reason) < 1000 for b in bad)
     book.table_named_in(value)
-
-
-@given(mutated([SCHEMA_CHANGE]).map(json.dumps), st.binary(max_size=40))
-def test_schema_tracker_accepts_any_writer_schema_of_a_schema_change(text: str, body: bytes) -> None:
-    book = SchemaTracker(AvroFormat(GivenSchemas({1: text})))
-    for data in (body, CHANGE[5:]):
-        book.add_schema_changes([RawRecord("shop", 0, 1, 0, None, b"\0\0\0\0\1" + data)])

@@ -1,17 +1,14 @@
 """Avro writer schemas, including one of a real table with every kind of column."""
 
-import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.decode.avro.schema import key_names, parse_writer_schema, source_names
 from replicator.errors import DecodeError, UnsupportedChange
-from replicator.model.events import adjusted
 from replicator.model.table import Column
 from replicator.model.types import INT, Encoding
 from tests.support.golden import AVRO_KEY, AVRO_VALUE
@@ -43,12 +40,6 @@ def test_parse_writer_schema_returns_the_columns_of_a_real_table() -> None:
     assert by_name["e"].respelt == (("b\\,c", "b,c"),)
 
 
-def test_parse_writer_schema_restores_names_that_avro_does_not_allow() -> None:
-    _, columns = parse_writer_schema(AVRO_VALUE)
-    (odd,) = (c for c in columns if c.renamed_from)
-    assert (odd.name, odd.written) == ("größe x", "gr__e_x")
-
-
 def test_reader_schema_is_part_of_the_writer_schema_without_logical_types() -> None:
     writer, _ = parse_writer_schema(AVRO_VALUE)
     wanted = json.loads(writer.wanted)
@@ -76,13 +67,6 @@ def test_key_names_returns_the_source_names_of_the_key() -> None:
     assert key_names(adjusted_key, columns) == ("größe x",)
     with pytest.raises(DecodeError, match="not a record"):
         key_names('"string"', columns)
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"), [("a_b", "a_b"), ("größe x", "gr__e_x"), ("1st", "_st"), ("a.b", "a_b"), ("A9", "A9")]
-)
-def test_adjusted_replaces_characters_that_avro_does_not_allow(name: str, wanted: str) -> None:
-    assert adjusted(name) == wanted
 
 
 def test_source_names_are_found_in_the_definition() -> None:
@@ -172,14 +156,6 @@ JSON = st.recursive(
 )
 
 
-@given(JSON, st.booleans())
-def test_parse_writer_schema_reads_or_refuses_any_schema(schema: Any, flattened: bool) -> None:
-    with contextlib.suppress(DecodeError, UnsupportedChange):
-        parse_writer_schema(json.dumps(schema), flattened=flattened)
-    with contextlib.suppress(DecodeError):
-        key_names(json.dumps(schema), ())
-
-
 def paths(document: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the path of each part of a document, including those that have parts themselves."""
     parts = document.items() if isinstance(document, dict) else enumerate(document)
@@ -187,19 +163,6 @@ def paths(document: Any) -> Iterator[tuple[Any, ...]]:
         yield (key,)
         if isinstance(part, dict | list):
             yield from ((key, *rest) for rest in paths(part))
-
-
-@given(JSON, st.sampled_from(list(paths(json.loads(AVRO_VALUE)))))
-def test_parse_writer_schema_reads_or_refuses_a_schema_with_any_part_replaced(
-    part: Any, path: tuple[Any, ...]
-) -> None:
-    document = json.loads(AVRO_VALUE)
-    binlog_key = document
-    for step in path[:-1]:
-        binlog_key = binlog_key[step]
-    binlog_key[path[-1]] = part
-    with contextlib.suppress(DecodeError, UnsupportedChange):
-        parse_writer_schema(json.dumps(document))
 
 
 def test_parse_writer_schema_refuses_ambiguous_schemas() -> None:

@@ -101,11 +101,6 @@ def test_column_has_lake_type_and_encoding(
     assert (found.type, found.encoding) == (lake_type, encoding)
 
 
-def test_column_keeps_the_scale_of_a_wide_decimal() -> None:
-    parameters = {"scale": "5", "connect.decimal.precision": "65"}
-    assert column(type="bytes", name=DECIMAL, parameters=parameters).size == 5
-
-
 @pytest.mark.parametrize(
     ("allowed", "respelt"),
     [
@@ -130,11 +125,6 @@ def test_column_lists_labels_that_events_write_differently(
 def test_column_refuses_times_as_iso_text() -> None:
     with pytest.raises(DecodeError, match="IsoTime"):
         column(type="string", name="io.debezium.time.IsoTime")
-
-
-def test_column_is_nullable_when_the_schema_declares_it_optional() -> None:
-    assert column(type="int32", optional=True).nullable
-    assert not column(type="int32").nullable
 
 
 @pytest.mark.parametrize(
@@ -173,13 +163,6 @@ def test_table_schema_has_the_columns_of_the_key(key: bytes | None, names: tuple
 def test_table_schema_refuses_a_value_that_is_not_an_envelope(text: bytes) -> None:
     with pytest.raises(DecodeError):
         table_schema(text, None)
-
-
-@pytest.mark.parametrize("name", [[], {}, 7, None])
-def test_table_schema_refuses_a_flattened_field_whose_name_is_not_text(name: Any) -> None:
-    value = json.dumps({"schema": {"fields": [{"type": "int32", "field": name}]}, "payload": {}}).encode()
-    with pytest.raises(DecodeError):
-        table_schema(value, None, flattened=True)
 
 
 def test_column_has_its_source_name_when_the_connector_changed_it() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.json.decimals import combined, decimal_encoding_of, with_encoding
+from replicator.decode.json.decimals import decimal_encoding_of, with_encoding
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING, Encoding, decimal
 
@@ -48,13 +48,6 @@ def test_decimal_encoding_of_recognizes_the_encoding_of_values(
         decimal_encoding_of(events(*values, with_schema=with_schema), COLUMNS, with_schema=with_schema)
         is form
     )
-
-
-def test_combined_encoding_of_numbers_and_text_is_plain() -> None:
-    assert combined(Encoding.NUMBER, Encoding.NUMBER) is Encoding.NUMBER
-    assert combined(Encoding.NUMBER, Encoding.PLAIN) is Encoding.PLAIN
-    assert combined(Encoding.PLAIN, Encoding.NUMBER) is Encoding.PLAIN
-    assert combined(Encoding.NUMBER, Encoding.BASE64_DECIMAL) is Encoding.EITHER_DECIMAL
 
 
 def test_with_encoding_is_plain_when_a_decimal_exceeds_the_precision_of_a_double() -> None:

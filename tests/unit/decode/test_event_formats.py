@@ -9,7 +9,6 @@ import pytest
 from replicator.decode.avro.format import AvroFormat
 from replicator.decode.event_format import CarriedSchema, EventFormat, image_fields
 from replicator.decode.json.format import JsonFormat
-from replicator.errors import DecodeError
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId
 from replicator.schema.history.versions import SchemaHistory
@@ -117,22 +116,12 @@ def test_definitions_are_the_same_in_each_format(written: Written) -> None:
     assert (definition.schema.names, definition.schema.key) == (("id", "note"), ("id",))
 
 
-def test_definitions_are_refused_when_a_record_is_not_a_schema_change(written: Written) -> None:
-    for value in (b"", b"{}", b"\0\0\0\0\x63ab"):
-        with pytest.raises(DecodeError):
-            written.event_format.definitions_in(value)
-
-
 def test_event_names_its_table_and_carries_its_schema(written: Written) -> None:
     value = insert(written).value or b""
     assert written.event_format.carries_schema(value)
     assert written.event_format.table_named_in(value) == NOTES
     for other in (b"", b"{}", value[:-12]):
         assert written.event_format.table_named_in(other) is None
-
-
-def test_carries_schema_is_false_when_the_record_has_none(written: Written) -> None:
-    assert not written.event_format.carries_schema(change_event("c", Place(1, 4), "notes", after={"id": 1}))
 
 
 def test_writer_schema_has_columns_and_key_of_the_event(written: Written) -> None:

@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 
 from replicator.decode.avro.format import AvroFormat
-from replicator.decode.avro.schema import key_names, parse_writer_schema
+from replicator.decode.avro.schema import parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
-from replicator.decode.json.decimals import decimal_encoding_of
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DecodeError
 from replicator.model.events import RawRecord
-from replicator.model.table import Column, TableId
-from replicator.model.types import decimal
-from replicator.operations.record import encoding_of
+from replicator.model.table import TableId
 from replicator.schema.ddl.tables import computed_columns, parse
 from replicator.schema.history.declared import table_definitions
 from replicator.sources.kafka.schema_registry import GivenSchemas
@@ -79,24 +76,6 @@ def soon() -> Iterator[None]:
 def test_table_schema_refuses_a_malformed_event(value: bytes) -> None:
     with soon(), pytest.raises(DecodeError):
         table_schema(value, None)
-
-
-def test_enum_labels_with_many_backslashes_are_read_quickly() -> None:
-    labels = "\\" * 39_999
-    with soon():
-        schema = table_schema(
-            event_with({"field": "x", "type": "string", "name": ENUM, "parameters": {"allowed": labels}}),
-            None,
-        )
-    assert schema.names == ("x",)
-
-
-@pytest.mark.parametrize(
-    "key", [DEEP, b"\xff", b"[]", b'{"schema":{"fields":5}}', b'{"schema":{"fields":[5]}}']
-)
-def test_key_is_empty_when_the_record_key_cannot_be_read(key: bytes) -> None:
-    value = event_with({"field": "id", "type": "int64"})
-    assert table_schema(value, key).key == ()
 
 
 @pytest.mark.parametrize("key", [b'{"other":1}', b'{"schema":{"fields":[{"field":"other"}]},"payload":{}}'])
@@ -236,17 +215,6 @@ def test_source_table_is_unknown_when_the_event_names_no_table(value: bytes) -> 
     assert source_table(value) is None
 
 
-def test_decimal_encoding_is_unknown_when_no_event_can_be_read() -> None:
-    assert (
-        decimal_encoding_of([DEEP, b"5", b'{"after":5}'], [Column("x", decimal(10, 2))], with_schema=False)
-        is None
-    )
-
-
-def test_encoding_of_a_deeply_nested_record_is_json() -> None:
-    assert encoding_of(DEEP) == "json"
-
-
 @pytest.mark.parametrize(
     ("schema", "body"),
     [
@@ -280,9 +248,3 @@ def test_parse_writer_schema_refuses_a_malformed_schema(text: str) -> None:
     assert text != AVRO_VALUE
     with soon(), pytest.raises(DecodeError):
         parse_writer_schema(text)
-
-
-def test_key_names_refuses_a_malformed_schema() -> None:
-    for text in (DEEP.decode(), "5", "[]", '{"fields":5}', '{"fields":[5]}', '{"fields":[{"name":5}]}'):
-        with pytest.raises(DecodeError):
-            key_names(text, ())

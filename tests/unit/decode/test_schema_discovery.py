@@ -60,12 +60,6 @@ def test_batch_is_not_postponed_when_no_definition_can_arrive() -> None:
     assert observed_columns(histories) == [("id", "title")]
 
 
-def test_batch_is_not_postponed_when_columns_were_only_added() -> None:
-    histories = defined()
-    observe(SchemaDiscovery(JsonFormat(), histories), GROWN, patient=True)
-    assert observed_columns(histories) == [("id", "name", "n")]
-
-
 def test_version_is_not_observed_when_declared_or_without_position() -> None:
     histories = defined()
     discovery = SchemaDiscovery(JsonFormat(), histories)
@@ -101,11 +95,3 @@ def test_decimal_encoding_is_learned_from_inspected_events(prices: list[bytes], 
     assert not discovery.needs_inspection(TABLE)
     (found,) = discovery.writer_schemas(TABLE, None)
     assert [c.encoding for c in found.schema.columns] == [Encoding.PLAIN, encoding]
-
-
-def test_decimal_encoding_is_either_when_later_events_differ() -> None:
-    discovery = SchemaDiscovery(JsonFormat(), defined(PRICED))
-    for price in (b"12.5", b'"AfQ="'):
-        discovery.inspect_values(TABLE, [b'{"before": null, "after": {"id": 1, "price": %s}}' % price])
-    (found,) = discovery.writer_schemas(TABLE, None)
-    assert found.schema.columns[1].encoding is Encoding.EITHER_DECIMAL

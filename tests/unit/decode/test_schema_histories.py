@@ -30,14 +30,6 @@ def versions(histories: SchemaHistories) -> list[tuple[int, bool]]:
     return [(v.position.pos, v.declared) for v in histories.history(TABLE).versions]
 
 
-def test_revision_changes_with_each_definition() -> None:
-    histories, found = SchemaHistories(), [0]
-    for pos in (4, 50):
-        histories.apply([definition(pos, FIRST)])
-        found.append(histories.revision)
-    assert len(set(found)) == 3
-
-
 def test_source_definition_is_ignored_when_the_table_has_a_definition() -> None:
     histories = SchemaHistories()
     assert not histories.is_defined(TABLE)
@@ -142,23 +134,6 @@ def test_statement_counts_for_the_table_with_exactly_that_name_if_there_is_one()
     histories.apply([statement(50, unlogged=EXCHANGED)])
     assert unlogged(histories) == [(4, None)]
     assert unlogged(histories, SPELT) == [(5, None), (50, EXCHANGED)]
-
-
-def test_statement_counts_for_another_letter_case_if_the_exact_name_was_defined_later() -> None:
-    histories = SchemaHistories()
-    histories.apply([definition(4, FIRST)])
-    histories.apply([statement(50, unlogged=EXCHANGED)])
-    histories.apply([replace(definition(60, FIRST), table=SPELT)])
-    assert unlogged(histories) == [(4, None), (50, EXCHANGED)]
-    assert unlogged(histories, SPELT) == [(60, None)]
-
-
-def test_statements_of_both_letter_cases_are_applied_in_their_order() -> None:
-    histories = SchemaHistories()
-    histories.apply([definition(4, FIRST)])
-    for pos, table in ((50, SPELT), (60, TABLE), (70, SPELT)):
-        histories.apply([statement(pos, table, unlogged=EXCHANGED)])
-    assert [pos for pos, _ in unlogged(histories)] == [4, 50, 60, 70]
 
 
 def test_partitions_of_another_letter_case_are_not_followed_but_forgotten() -> None:

@@ -8,7 +8,7 @@ from replicator.errors import UnfitColumns
 from replicator.model.column_rules import ColumnRules, RuleSet
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
-from replicator.model.transforms import Blank, FixedText
+from replicator.model.transforms import FixedText
 from replicator.model.types import LONG, STRING
 from replicator.schema.history.versions import SchemaHistory, SchemaVersion
 
@@ -25,20 +25,6 @@ def with_rules(rules: RuleSet, *columns: Column) -> WriterSchema:
         .writer_schemas
     )
     return found
-
-
-def test_mask_applies_to_a_renamed_column_when_its_current_name_matches() -> None:
-    found = with_rules(
-        RuleSet(masks=(("mail", FixedText("-")),)), Column("mail", STRING, renamed_from="address")
-    )
-    assert found.schema.columns[1].transform == FixedText("-")
-    assert found.schema.columns[1].written == "address"
-
-
-def test_excluded_column_is_not_read_when_only_its_current_name_matches() -> None:
-    for rules in (RuleSet(exclude=("mail",)), RuleSet(masks=(("mail", Blank()),))):
-        found = with_rules(rules, Column("mail", STRING, renamed_from="address"))
-        assert [c.written for c in found.schema.columns] == ["id"]
 
 
 def version(

@@ -66,14 +66,6 @@ class TestSchemaTracker:
         # Events after the ALTER need only the newer schema.
         assert self.spans(tracker, at) == [(None, None, 2)]
 
-    def test_exchange_with_a_table_in_another_letter_case_changes_its_rows(self) -> None:
-        tracker = self.tracker((Place(1, 5), self.FIRST))
-        text = "ALTER TABLE Parts EXCHANGE PARTITION p0 WITH TABLE T"
-        altered = schema_change_event(Place(1, 90), "parts", self.FIRST, ["id"], kind="ALTER", ddl=text)
-        tracker.add_schema_changes([RawRecord("p", 0, 9, 0, None, altered)])
-        assert [v.unlogged for v in tracker.history(self.TABLE).versions] == [None, text]
-        assert [v.unlogged for v in tracker.history(TableId("shop", "parts")).versions] == [text]
-
     def test_tracker_ignores_repeated_and_equal_definitions(self) -> None:
         known = (Place(1, 5), self.FIRST), (Place(1, 9), self.FIRST), (Place(1, 90), self.SECOND)
         assert self.spans(self.tracker(*known, *known)) == self.spans(self.tracker(*known))
@@ -145,16 +137,7 @@ class TestExchangedNames:
         records = [self.record("ALTER", name, 90, ddl) for name in ("a", "b")]
         assert self.taken_over(self.tracker(*records)) == [[None, "b"], [None, "a"]]
 
-    def test_exchange_is_recognized_when_schema_changes_are_redelivered(self) -> None:
-        assert self.taken_over(self.tracker(*self.divided(), *self.divided())) == [[None, "b"], [None, "a"]]
-
     def test_table_that_replaces_another_one_takes_over_its_name_only(self) -> None:
         ddl = "RENAME TABLE a TO a_old, b TO a"
         records = [self.record("ALTER", name, 90, ddl) for name in ("a_old", "a")]
         assert self.taken_over(self.tracker(*records)) == [[None, "b"], [None]]
-
-    def test_exchange_uses_an_intermediate_name_only_in_its_own_statement(self) -> None:
-        first = self.divided()[0]
-        later = self.record("ALTER", "b", 95, "RENAME TABLE shop.tmp TO shop.b")
-        history = self.tracker(first, later).history(TableId("shop", "b"))
-        assert [v.replaced for v in history.versions] == [None, TableId("shop", "tmp")]

@@ -36,20 +36,6 @@ def test_class_archive_is_written_by_the_first_process_and_used_by_the_next(tmp_
     assert list(archive.path.parent.iterdir()) == [archive.path]
 
 
-def test_class_archive_is_absent_when_its_process_fails(tmp_path: Path) -> None:
-    archive = class_archive(find_java(), [IVY], tmp_path)
-    archive.keep(start(archive, "no.such.Program"))
-    assert list(archive.path.parent.iterdir()) == []
-
-
-def test_class_archive_exists_once_when_two_processes_write_it(tmp_path: Path) -> None:
-    first = class_archive(find_java(), [IVY], tmp_path)
-    with start(first) as java:
-        first.path.write_bytes(b"another process was sooner")
-        first.keep(java)
-    assert [file.name for file in first.path.parent.iterdir()] == [first.path.name]
-
-
 def test_class_archives_are_deleted_when_unused_for_a_month_or_incomplete(tmp_path: Path) -> None:
     archive = class_archive(find_java(), [IVY], tmp_path)
     folder = archive.path.parent

@@ -1,6 +1,5 @@
 """The cache of Java libraries; Ivy and Java are small shell scripts here."""
 
-import json
 import threading
 import xml.etree.ElementTree as ET
 import zipfile
@@ -62,13 +61,6 @@ def test_jar_set_is_one_ivy_module_with_pinned_versions(jar_set: JarSet) -> None
     assert len(list(module.iter("exclude"))) == len(jar_set.exclude)
 
 
-def test_root_with_a_classifier_is_one_jar() -> None:
-    (found,) = ET.fromstring(JarSet("small", ("org.example:alpha:1.0:tests",)).ivy_xml()).iter("dependency")
-    assert found.get("transitive") == "false"
-    (artifact,) = found
-    assert artifact.get("{http://ant.apache.org/ivy/extra}classifier") == "tests"
-
-
 @pytest.mark.parametrize(
     ("lake", "expected"),
     [
@@ -100,11 +92,6 @@ def test_class_path_of_the_user_is_added_to_that_of_the_engine() -> None:
     config = minimal_config(spark={"conf": {"spark.driver.extraClassPath": "theirs.jar:more/*"}})
     conf = session_conf(config, [Path("own.jar")])
     assert conf["spark.driver.extraClassPath"] == "own.jar:theirs.jar:more/*"
-
-
-def test_jar_set_directory_changes_with_the_version(tmp_path: Path) -> None:
-    newer = JarSet("small", ("org.example:alpha:1.1",), SMALL.exclude)
-    assert SMALL.directory(tmp_path) != newer.directory(tmp_path)
 
 
 def test_jars_unpacks_a_distribution_and_registers_its_services(tmp_path: Path, java_home: Path) -> None:
@@ -158,15 +145,6 @@ def test_jars_downloads_a_set_once_and_reports_the_download(tmp_path: Path, java
     assert reported == [f"downloading the Java libraries for small into {tmp_path} (only once)"]
 
 
-def test_jars_downloads_a_damaged_set_again(tmp_path: Path, java_home: Path) -> None:
-    first = jars.jars(SMALL, tmp_path)
-    first[0].write_text("cut")
-    assert jars.jars(SMALL, tmp_path)[0].read_text() == "content\n"
-    (SMALL.directory(tmp_path) / jars.MARKER).write_text("{")
-    assert jars.jars(SMALL, tmp_path) == first
-    assert runs(tmp_path) == 3
-
-
 def test_jars_downloads_a_set_once_when_several_threads_request_it(tmp_path: Path, java_home: Path) -> None:
     threads = [threading.Thread(target=jars.jars, args=(SMALL, tmp_path)) for _ in range(4)]
     for thread in threads:
@@ -194,14 +172,6 @@ exit 1""",
     assert [path.name for path in (tmp_path / "jars").iterdir()] == ["small.lock"]
 
 
-def test_debezium_plugin_dir_returns_the_folder_of_the_jar_set(tmp_path: Path) -> None:
-    directory = DEBEZIUM.directory(tmp_path)
-    (directory / "lib").mkdir(parents=True)
-    (directory / "lib" / "connector.jar").write_text("x")
-    (directory / jars.MARKER).write_text(json.dumps({"connector.jar": 1}))
-    assert jars.debezium_plugin_dir(tmp_path) == directory
-
-
 @pytest.mark.parametrize(
     ("shown", "version"),
     [
@@ -224,10 +194,6 @@ def test_find_java_names_the_package_to_install_when_no_java_is_usable(tmp_path:
     assert "openjdk-17" in (caught.value.hint or "")
     with pytest.raises(JavaMissing, match="no Java is installed"):
         jars.find_java([])
-
-
-def test_find_java_prefers_java_home(java_home: Path) -> None:
-    assert jars.find_java() == java_home / "bin" / "java"
 
 
 def test_default_cache_is_set_by_environment_variables(

@@ -4,12 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from replicator.errors import ConfigError
 from replicator.jvm.jars import find_java
-from replicator.jvm.launch import hide_java_options, properties_text, vm_options_text
+from replicator.jvm.launch import hide_java_options, vm_options_text
 
 DEFAULT, EXTRA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 
@@ -28,10 +26,6 @@ def test_hide_java_options_moves_options_with_possible_secrets_to_a_file(tmp_pat
         DEFAULT: "-Xss2m",
         EXTRA: f"-XX:+UseSerialGC '-XX:VMOptionsFile={file}'",
     }
-
-
-def test_hide_java_options_adds_no_file_when_no_option_is_hidden(tmp_path: Path) -> None:
-    assert hide_java_options({EXTRA: "-Xss2m"}, tmp_path / "f") == ({EXTRA: "-Xss2m"}, [])
 
 
 def test_hide_java_options_refuses_an_unclosed_quote_without_repeating_the_text(tmp_path: Path) -> None:
@@ -57,14 +51,3 @@ def test_vm_options_text_is_read_back_unchanged_by_java(tmp_path: Path) -> None:
     assert [line for line in lines if line.startswith("test.")] == sorted(
         f"test.{name} = {value}" for name, value in values.items()
     )
-
-
-def test_properties_text_escapes_special_characters() -> None:
-    assert properties_text({"a b": " c=d:e#f!", "g": "h\\i\nj"}) == (
-        "a\\ b=\\ c\\=d\\:e\\#f\\!\ng=h\\\\i\\nj\n"
-    )
-
-
-@given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_properties_text_has_one_line_for_each_property(settings: dict[str, str]) -> None:
-    assert properties_text(settings).count("\n") == len(settings)

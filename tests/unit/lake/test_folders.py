@@ -37,11 +37,6 @@ def test_sharing_names_the_table_when_a_folder_is_equal_or_inside_the_other(fold
     assert sharing("a", "s3://lake/shop/orders", [ORDERS, other]) == "shop.before"
 
 
-def test_sharing_ignores_the_scheme_of_local_folders() -> None:
-    other = TableFolders("shop.before", "b", ("file:///lake/shop/orders",))
-    assert sharing("a", "/lake/shop/orders", [other]) == "shop.before"
-
-
 def test_sharing_names_a_table_that_was_registered_from_the_same_metadata() -> None:
     copy = TableFolders("copy.orders", "a", ORDERS.folders)
     assert sharing("a", "s3://lake/shop/orders", [ORDERS, copy]) == "copy.orders"
@@ -109,14 +104,6 @@ def test_local_purge_does_not_enter_a_folder_that_was_replaced_by_a_link(
     assert (tmp_path / "other" / "kept").exists()
 
 
-def test_purge_of_a_missing_folder_has_nothing_to_do(tmp_path: Path) -> None:
-    for purge in (LocalPurge(tmp_path / "a" / "b"), StorePurge(*memory("missing"))):
-        assert purge.steps == 0
-        done: list[int] = []
-        purge.run(done.append)
-        assert done == []
-
-
 def test_local_purge_fails_when_a_file_appears_and_can_be_repeated(folder: Path) -> None:
     purge = LocalPurge(folder)
     with (
@@ -140,12 +127,6 @@ def test_local_purge_tolerates_files_that_another_process_deletes(folder: Path) 
     assert not folder.exists()
 
 
-def test_purge_says_which_folder_cannot_be_deleted(tmp_path: Path) -> None:
-    (tmp_path / "orders").touch()
-    with pytest.raises(LakeUnavailable, match=f"the files in {tmp_path}/orders cannot be deleted"):
-        open_purge(str(tmp_path / "orders"), {})
-
-
 def memory(name: str, *files: str) -> tuple[FileSystem, str]:
     """Return a store in this process, and a folder in it with `files`."""
     store = fsspec.filesystem("memory")
@@ -164,18 +145,6 @@ def test_store_purge_deletes_the_folder_and_leaves_others() -> None:
     assert done == [1, 1, 1]
     assert files.get_file_info(folder).type is FileType.NotFound
     assert files.get_file_info("/bucket/orders_old/data/0").type is FileType.File
-
-
-def test_store_purge_can_be_repeated_after_an_error() -> None:
-    files, folder = memory("again", "data/0", "metadata/v1.json")
-
-    def stop(_: str) -> None:
-        raise ConnectionError("the store is unavailable")
-
-    with failpoints.on_reach(stop), pytest.raises(ConnectionError):
-        StorePurge(files, folder).run(lambda _: None)
-    StorePurge(files, folder).run(lambda _: None)
-    assert files.get_file_info(folder).type is FileType.NotFound
 
 
 @pytest.mark.parametrize("location", ["ftp://host/lake/orders", "mem://bucket/orders"])

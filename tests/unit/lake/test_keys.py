@@ -51,14 +51,6 @@ VALUES: list[tuple[LakeType, pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("lake_type", "arrow_type", "values"), VALUES, ids=[str(v[0]) for v in VALUES])
-def test_different_values_have_different_hashes(
-    lake_type: LakeType, arrow_type: pa.DataType, values: list[Any]
-) -> None:
-    found = hashes([lake_type], pa.array([*values, None], arrow_type))
-    assert len({high for high, _ in found}) == len({low for _, low in found}) == len(values) + 1
-
-
-@pytest.mark.parametrize(("lake_type", "arrow_type", "values"), VALUES, ids=[str(v[0]) for v in VALUES])
 def test_hash_does_not_depend_on_the_other_rows_or_on_slices(
     lake_type: LakeType, arrow_type: pa.DataType, values: list[Any]
 ) -> None:
@@ -78,33 +70,10 @@ def test_equal_values_of_different_arrow_types_have_equal_hashes() -> None:
     assert hashes([decimal(20, 2)], pa.array(value, small)) == hashes([decimal(20, 2)], pa.array(value, wide))
 
 
-def test_keys_of_several_columns_differ_by_order_and_by_boundaries() -> None:
-    first, second = pa.array(["a", "ab", "b", None, ""]), pa.array(["bc", "c", "a", "", None])
-    found = hashes([STRING, STRING], first, second)
-    swapped = hashes([STRING, STRING], second, first)
-    # ("", null) and (null, "") occur in both.
-    assert len({*found, *swapped}) == 10 - 2
-
-
-def test_hash_depends_on_the_seed() -> None:
-    keys = pa.array([1])
-    assert hashes([LONG], keys, seed=b"one") != hashes([LONG], keys, seed=b"two")
-    one, two = (KeyHasher([LONG]).hash(pa.table({"k0": keys})) for _ in range(2))
-    assert one.high[0] != two.high[0]
-
-
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(max_size=3)), unique=True, max_size=200))
 def test_different_keys_have_different_hashes(keys: list[tuple[int, str]]) -> None:
     numbers, texts = pa.array([k[0] for k in keys], pa.int64()), pa.array([k[1] for k in keys], pa.string())
     assert len(set(hashes([LONG, STRING], numbers, texts))) == len(keys)
-
-
-def test_hashes_are_distributed_evenly() -> None:
-    """The index splits its runs at equal distances of the hash."""
-    found = KeyHasher([LONG]).hash(pa.table({"k0": np.arange(100_000)}))
-    counts = np.bincount((found.high >> np.uint64(60)).astype(int), minlength=16)
-    assert counts.min() > 5_900
-    assert counts.max() < 6_600
 
 
 KEYS = st.integers(0, 40)
@@ -178,13 +147,6 @@ def test_number_of_entries_stays_below_twice_that_of_the_keys() -> None:
         index.put(half_equal(keys.tolist()), keys.astype(np.uint64))
         assert len(index) < 2 * count
         assert len(index._runs) < 8
-
-
-def test_first_location_counts_when_a_key_is_put_twice_at_once() -> None:
-    index = LocationIndex()
-    index.put(half_equal([3, 4, 3, 3]), locations([1, 2, 3, 4]))
-    assert len(index) == 2
-    assert index.find(half_equal([3, 4])).tolist() == [1, 2]
 
 
 def test_index_reports_an_error_when_its_folder_has_no_space(tmp_path: Path) -> None:

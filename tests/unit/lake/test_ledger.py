@@ -43,10 +43,6 @@ def stats(ends: dict[int, int], **others: Any) -> BatchStats:
     return BatchStats(**values | others)
 
 
-def test_ranges_to_read_start_at_the_beginning_when_the_lake_is_empty() -> None:
-    assert ranges_to_read(TOPIC, None, {0: 3, 1: 0}, {0: 5, 1: 0}) == (OffsetRange(TOPIC, 0, 3, 5),)
-
-
 def test_ranges_to_read_continue_at_the_marker_and_include_new_partitions() -> None:
     resume_marker = marker(p0=7)
     assert ranges_to_read(TOPIC, resume_marker, {0: 3, 1: 2}, {0: 9, 1: 4}) == (
@@ -73,13 +69,6 @@ def test_chunks_cover_the_ranges_in_order_without_gaps(spans: list[tuple[int, in
         assert len({r.partition for r in cut}) == len(cut)
         # Rounding may give each partition one more.
         assert sum(r.count for r in cut) <= max_events + len(ranges)
-
-
-def test_next_marker_has_sequence_1_when_there_is_no_base() -> None:
-    at = SourcePosition("binlog.000003", 10)
-    found = next_marker("shop", 4, TOPIC, None, None, stats({0: 5}, position=at, watermark_ms=99))
-    assert (found.sequence, found.batch, found.position, found.watermark_ms) == (1, 4, at, 99)
-    assert found.progress == {TOPIC: {0: PartitionProgress(5)}}
 
 
 def test_next_marker_keeps_the_progress_that_the_batch_does_not_change() -> None:
@@ -128,15 +117,6 @@ def test_known_partitions_are_those_of_the_table_that_knows_fewer() -> None:
     assert Progress(three, marker(p0=1), changelog_wanted=True).known_partitions(TOPIC) == 3
     assert Progress(None, two, changelog_wanted=True).known_partitions(TOPIC) == 2
     assert Progress(two, None, changelog_wanted=True).known_partitions("other") is None
-
-
-def test_resume_marker_is_that_of_the_table_with_less_progress() -> None:
-    less, more = marker(p0=3, p1=3), marker(p0=3, p1=4)
-    assert Progress(less, more, changelog_wanted=True).resume_marker == less
-    assert Progress(more, less, changelog_wanted=True).resume_marker == less
-    assert Progress(more, None, changelog_wanted=True).resume_marker is None
-    assert Progress(None, more, changelog_wanted=True).resume_marker is None
-    assert Progress(more, None, changelog_wanted=False).resume_marker == more
 
 
 @pytest.mark.parametrize("text", ["x", "ж", "🦊"])

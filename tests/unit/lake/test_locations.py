@@ -62,15 +62,6 @@ def test_keys_of_commits_are_located_and_others_are_searched_in_the_base() -> No
     assert found(known, 5, 6, 7, 8) == ({"a": [0, 1]}, [3]), "6 was deleted, 8 must be searched"
 
 
-def test_nothing_is_searched_in_a_table_that_began_empty() -> None:
-    cache = RowLocationCache()
-    commit(cache, "orders", None, 1, ids(1, 2), ids(1, 2), "a")
-    commit(cache, "orders", 1, 2, ids(2, 3), ids(3), "b")
-    known = cache.of(table("orders", 2), ("id",))
-    assert known.is_complete
-    assert found(known, 1, 2, 3, 4) == ({"a": [0], "b": [0]}, [])
-
-
 def test_locations_are_discarded_when_the_key_or_its_type_changes() -> None:
     cache = RowLocationCache()
     commit(cache, "orders", None, 1, ids(1), ids(1), "a")

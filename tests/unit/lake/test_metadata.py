@@ -10,8 +10,6 @@ import pytest
 from replicator.errors import UnfitColumns
 from replicator.lake import sql
 from replicator.lake.catalog.metadata import changelog_schema, folder_name, partition_spec, table_schema
-from replicator.model.changelog import change_column
-from replicator.model.common import quoted
 from replicator.model.partitioning import parse_partition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
@@ -27,11 +25,6 @@ SCHEMA = TableSchema(
 )
 
 
-def test_quoted_escapes_backticks_in_names() -> None:
-    assert quoted("plain") == "`plain`"
-    assert quoted("a`b. c", "d") == "`a``b. c`.`d`"
-
-
 def test_merge_statement_updates_inserts_and_deletes_by_key() -> None:
     text = sql.merge("`lake`.`ns`.`t`", "net`1", ["id", "a`b"], ["a`b", "id"])
     assert text == (
@@ -40,12 +33,6 @@ def test_merge_statement_updates_inserts_and_deletes_by_key() -> None:
         "WHEN MATCHED THEN UPDATE SET t.`id` = s.row.`id`, t.`a``b` = s.row.`a``b` "
         "WHEN NOT MATCHED AND s.row IS NOT NULL THEN INSERT (`id`, `a``b`) VALUES (s.row.`id`, s.row.`a``b`)"
     )
-
-
-def test_merge_statement_keeps_other_columns() -> None:
-    text = sql.merge("t", "net", ["id", "a"], ["id"], ["my note"])
-    assert "UPDATE SET t.`id` = s.row.`id`, t.`a` = s.row.`a` WHEN" in text
-    assert text.endswith("INSERT (`id`, `a`, `my note`) VALUES (s.row.`id`, s.row.`a`, NULL)")
 
 
 def test_fill_statement_binds_values() -> None:
@@ -87,11 +74,6 @@ def test_changelog_schema_adds_the_change_column_and_requires_no_field() -> None
     assert len(set(found_ids)) == len(found_ids)
 
 
-def test_change_column_gets_an_underscore_when_the_source_has_its_name() -> None:
-    assert change_column(["id"]) == "_change"
-    assert change_column(["_Change", "__change"]) == "___change"
-
-
 @pytest.mark.parametrize(
     ("text", "name", "transform", "source"),
     [
@@ -112,11 +94,6 @@ def test_partition_spec_has_the_configured_transform(
         "spec-id": 0,
         "fields": [{"name": name, "transform": transform, "source-id": source, "field-id": 1000}],
     }
-
-
-def test_partition_spec_refuses_an_unknown_column() -> None:
-    with pytest.raises(UnfitColumns, match="no column nope"):
-        partition_spec(TableSchema((Column("id", INT),), ("id",)), [parse_partition("days(nope)")])
 
 
 @pytest.mark.parametrize("text", ["days(id)", "hours(price)", "months(`a``b. c`)", "truncate(3, at)"])

@@ -20,7 +20,3 @@ def test_positions_are_grouped_by_file_and_sorted() -> None:
     rows = pa.table({"file_path": ["b", "a", "b", "a"], "pos": [7, 5, 3, 9]})
     found = by_file(rows)
     assert [(f.file.path, f.positions.tolist()) for f in found] == [("a", [5, 9]), ("b", [3, 7])]
-
-
-def test_no_positions_are_no_files() -> None:
-    assert by_file(pa.table({"file_path": pa.array([], pa.string()), "pos": pa.array([], pa.int64())})) == []

@@ -12,7 +12,6 @@ from replicator.lake.files.data_files import FilePositions, WrittenDeletes, join
 from replicator.lake.files.driver_files import WrittenData
 from replicator.lake.files.partitions import DataFileRef, Partition
 from replicator.lake.files.small_files import (
-    MOST_CONTENT,
     MOST_FILES,
     OWN_FILE,
     SMALL_BYTES,
@@ -57,14 +56,6 @@ def test_log_has_the_files_of_all_commits_while_no_other_commit_came_between() -
     assert known(log, 8).deletes == []
 
 
-def test_log_knows_nothing_of_another_snapshot() -> None:
-    log = SmallFileLog()
-    committed(log, None, 1, data("a"))
-    assert log.of(table(2)) is None
-    log.committed(table(1), 1, SmallChanges([data("b")]), None)
-    assert log.of(table(1)) is None
-
-
 def test_large_data_file_is_not_small_but_the_files_before_stay() -> None:
     log = SmallFileLog()
     committed(log, None, 1, data("a"))
@@ -105,25 +96,6 @@ def paths(absorbed: AbsorbedFiles) -> list[str]:
     return [file.path for file in absorbed.data]
 
 
-def test_commits_of_equal_size_leave_a_logarithm_of_files() -> None:
-    log, most, written = SmallFileLog(), 0, 0
-    for n in range(1, 1025):
-        small = log.of(table(n - 1))
-        absorbed = AbsorbedFiles() if small is None else absorbed_by(small, 1, 1)
-        rows = 1 + sum(file.rows for file in absorbed.data)
-        at = [0] * (1 + sum(file.count for file in absorbed.deletes))
-        changes = SmallChanges([data(f"f{n}", rows=rows)], [deletes(base=at, other=[])], absorbed)
-        log.committed(table(n), n - 1, changes, n)
-        files = known(log, n)
-        most, written = max(most, len(files.data), len(files.deletes)), written + rows
-    assert sum(file.rows for file in known(log, 1024).data) == 1024
-    assert most <= 6
-    assert written <= 11 * 1024
-    assert [file.path for file in known(log, 1024).data] == [
-        f"f{file.snapshot_id}" for file in known(log, 1024).data
-    ]
-
-
 def test_larger_files_are_not_absorbed_and_neither_is_anything_before_them() -> None:
     small = SmallFiles(1, [data("a", rows=40), data("b", rows=9), data("c", rows=3)])
     assert paths(absorbed_by(small, 0, 0)) == []
@@ -134,14 +106,6 @@ def test_larger_files_are_not_absorbed_and_neither_is_anything_before_them() -> 
 def test_delete_file_of_one_data_file_with_many_positions_is_passed_over() -> None:
     few, own = deletes(a=[1], b=[2]), deletes(a=range(OWN_FILE))
     assert absorbed_by(SmallFiles(1, [], [few, own]), 0, 2).deletes == [few]
-
-
-def test_delete_files_of_one_data_file_are_absorbed_if_it_gets_another_one() -> None:
-    first, second = deletes(a=range(OWN_FILE)), deletes(b=range(OWN_FILE))
-    shared = deletes(a=range(OWN_FILE, 2 * OWN_FILE), b=[OWN_FILE])
-    small = SmallFiles(1, [], [first, second, shared])
-    assert absorbed_by(small, 0, 500).deletes == []
-    assert absorbed_by(small, 0, 2000).deletes == [first, shared]
 
 
 def test_delete_file_that_names_only_absorbed_files_is_removed_with_them() -> None:
@@ -203,10 +167,3 @@ def test_oldest_files_are_forgotten_but_not_the_deletes_of_known_ones() -> None:
     assert len(small.deletes) == MOST_FILES
     committed(log, MOST_FILES, MOST_FILES + 1, by=[deletes(base=[0])])
     assert len(known(log, MOST_FILES + 1).deletes) == MOST_FILES + 1
-
-
-def test_content_of_old_files_is_not_kept() -> None:
-    small, content = SmallFiles(None), bytes(MOST_CONTENT // 2)
-    for n in range(3):
-        small.commit(SmallChanges([replace(data(f"f{n}"), content=content)]), n)
-    assert [file.content for file in small.data] == [None, content, content]

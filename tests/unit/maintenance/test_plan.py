@@ -34,11 +34,6 @@ def facts(
     return TableFacts(data_files, delete_files, rows, deleted_rows, 1_000_000, snapshot_ms)
 
 
-def test_no_step_is_due_for_a_new_table() -> None:
-    assert due_steps(facts(), MergedFiles(), SETTINGS, NOW_MS) == ()
-    assert due_steps(facts(snapshot_ms=()), MergedFiles(), SETTINGS, NOW_MS) == ()
-
-
 def test_merge_is_due_if_enough_files_were_added_since_the_last_one() -> None:
     assert due_steps(facts(data_files=9), MergedFiles(), SETTINGS, NOW_MS) == ()
     assert due_steps(facts(data_files=10), MergedFiles(), SETTINGS, NOW_MS) == (Step.MERGE_DATA,)
@@ -76,16 +71,6 @@ def test_snapshots_expire_if_they_are_too_old_but_the_newest_is_kept() -> None:
     assert expire_before(facts(snapshot_ms=(NOW_MS - 1000 * HOUR_MS,)), SETTINGS, NOW_MS) is None
     times = (NOW_MS - 27 * HOUR_MS, NOW_MS - 25 * HOUR_MS, NOW_MS - HOUR_MS)
     assert expire_before(facts(snapshot_ms=times), SETTINGS, NOW_MS) == NOW_MS - 24 * HOUR_MS
-
-
-@given(st.lists(st.integers(0, NOW_MS), max_size=300).map(sorted))
-def test_after_expiry_no_snapshot_is_due(times: list[int]) -> None:
-    before = expire_before(facts(snapshot_ms=times), SETTINGS, NOW_MS)
-    left = times if before is None else [at for at in times if at >= before] or times[-1:]
-    # Snapshots of one millisecond expire together, or not at all.
-    if len(set(times)) == len(times):
-        assert expire_before(facts(snapshot_ms=left), SETTINGS, NOW_MS) is None
-        assert len(left) <= SETTINGS.max_snapshots
 
 
 @given(st.integers(1, 10**13))

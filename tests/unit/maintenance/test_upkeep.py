@@ -71,13 +71,6 @@ def test_upkeep_inspects_a_table_after_its_first_batch_and_then_after_enough_com
         assert maintainer.names() == expected
 
 
-def test_upkeep_passes_on_the_files_that_the_last_merge_left(tmp_path: Path, maintainer: Maintainer) -> None:
-    tables = upkeep(tmp_path, maintainer)
-    for _ in range(4):
-        run(tables, ORDERS)
-    assert [merged for _, merged in maintainer.done] == [MergedFiles()] * 2 + [LEFT] * 2
-
-
 def test_upkeep_continues_after_the_other_tables_when_a_slice_was_too_short(
     tmp_path: Path, maintainer: Maintainer
 ) -> None:
@@ -117,16 +110,6 @@ def test_upkeep_waits_longer_when_the_mirror_is_behind(tmp_path: Path, maintaine
     assert maintainer.names() == ["orders"]
 
 
-def test_upkeep_waits_longer_while_a_backlog_is_worked_off(tmp_path: Path, maintainer: Maintainer) -> None:
-    tables = upkeep(tmp_path, maintainer)
-    for _ in range(29):
-        tables.committed([ORDERS])
-        tables.run_slice(0.5, has_backlog=True)
-    assert maintainer.names() == []
-    run(tables, ORDERS)
-    assert maintainer.names() == ["orders"]
-
-
 class Clock:
     """Seconds that a test sets."""
 
@@ -159,32 +142,6 @@ def test_maintenance_takes_at_most_its_share_of_the_time() -> None:
     assert used / (clock.now - 110) == pytest.approx(0.25)
 
 
-def test_time_beyond_the_share_is_missing_later() -> None:
-    clock = Clock()
-    share = TimeShare(0.25, 10, clock)
-    slice_of(share, clock, 13)
-    clock.now += 6
-    assert slice_of(share, clock, 0) == pytest.approx(-1)
-    clock.now += 9
-    assert slice_of(share, clock, 0) == pytest.approx(2)
-
-
-def test_unused_time_is_kept_up_to_the_time_of_a_slice() -> None:
-    clock = Clock()
-    share = TimeShare(0.25, 10, clock)
-    clock.now += 1_000
-    assert slice_of(share, clock, 4) == 10
-    assert slice_of(share, clock, 0) == pytest.approx(6)
-
-
-def test_maintenance_may_take_all_of_the_time() -> None:
-    clock = Clock()
-    share = TimeShare(1, 10, clock)
-    slice_of(share, clock, 30)
-    clock.now += 0.001
-    assert slice_of(share, clock, 0) == 10
-
-
 def test_upkeep_tries_again_after_further_commits_when_maintenance_failed(
     tmp_path: Path, maintainer: Maintainer
 ) -> None:
@@ -195,11 +152,3 @@ def test_upkeep_tries_again_after_further_commits_when_maintenance_failed(
     for expected in ([], [], ["orders"]):
         run(tables, ORDERS)
         assert maintainer.names() == expected
-
-
-def test_upkeep_leaves_out_a_table_whose_maintenance_is_disabled(
-    tmp_path: Path, maintainer: Maintainer
-) -> None:
-    tables = upkeep(tmp_path, maintainer, table=[{"name": "shop.orders", "maintenance": {"enabled": False}}])
-    run(tables, ORDERS, USERS)
-    assert maintainer.names() == ["users"]

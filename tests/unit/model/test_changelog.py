@@ -5,29 +5,11 @@ import pytest
 from replicator.model.changelog import Restatement, followed_by_mirror, next_restatement, restated
 
 
-def test_first_restatement_has_none_before_it() -> None:
-    text = next_restatement(None, None, "reread-1", 7)
-    assert restated(text) == Restatement("reread-1", 7, None, 0, 1)
-
-
-def test_restatements_of_one_kind_are_told_apart() -> None:
-    first = next_restatement(None, None, "replay-0:3-4", 7)
-    second = restated(next_restatement(first, first, "replay-0:3-4", 9))
-    assert second == Restatement("replay-0:3-4", 9, "replay-0:3-4@1", 0, 2)
-
-
 def test_interrupted_restatement_continues_with_a_later_commit() -> None:
     first = next_restatement(None, None, "replay-0:3-4", 7)
     again = next_restatement(first, None, "replay-0:3-4", 8)
     assert restated(again) == Restatement("replay-0:3-4", 8, None, 0, 1)
     assert followed_by_mirror(again, None) == again
-
-
-def test_mirror_follows_if_it_had_the_one_before() -> None:
-    first = next_restatement(None, None, "reread-1", 7)
-    assert followed_by_mirror(first, None) == first
-    second = next_restatement(first, first, "reread-2", 9)
-    assert followed_by_mirror(second, first) == second
 
 
 def test_mirror_that_lacks_an_earlier_one_does_not_follow() -> None:

@@ -89,14 +89,6 @@ def test_source_positions_are_ordered_by_binlog_number() -> None:
     assert binlog_number("name.with.dots.000123") == 123
 
 
-def test_source_positions_are_equal_when_only_gtid_and_server_differ() -> None:
-    left = SourcePosition("b.1", 2, 3, server_id=1, gtid="x:1")
-    right = SourcePosition("b.000001", 2, 3, server_id=2)
-    assert left == right
-    assert hash(left) == hash(right)
-    assert str(left) == "b.1:2/3 (x:1)"
-
-
 def test_commit_marker_has_no_truncate_when_an_older_version_wrote_it() -> None:
     at = Truncate(0, 5, SourcePosition("b.000009", 500, 0, 7), 1)
     document = json.loads(CommitMarker("m", 1, 1, truncate=at).to_json())

@@ -6,19 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.common import counted, has_wildcard, literal_regex, matches, to_regex
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 events"), (1, "1 event"), (2, "2 events"), (2000, "2,000 events")]
-)
-def test_counted_has_the_noun_in_the_right_number(count: int, text: str) -> None:
-    assert counted(count, "event") == text
-
-
-def test_counted_takes_another_form_for_several() -> None:
-    assert [counted(n, "row is", "rows are") for n in (1, 3)] == ["1 row is", "3 rows are"]
-
+from replicator.model.common import has_wildcard, literal_regex, matches, to_regex
 
 characters = "ab.*?[]!^-_$\\(){}|+#, \n\r\u2028äß"
 names = st.text(characters, max_size=6)
@@ -62,8 +50,3 @@ def test_literal_regex_matches_only_the_name_itself(name: str) -> None:
     assert re.fullmatch(literal_regex(name), name)
     assert not re.fullmatch(literal_regex(name), name + "a")
     assert has_wildcard(name) is (to_regex(name) != literal_regex(name))
-
-
-@given(pattern=names)
-def test_regex_has_no_unescaped_comma(pattern: str) -> None:
-    assert len(re.split(r"(?<!\\)(?:\\\\)*,", to_regex(pattern))) == 1

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.model.gtid import GtidSet
 from replicator.model.position import MOST_FILES, MOST_POS, PackedPosition, SourcePosition, binlog_number
 
 POSITIONS = st.builds(
@@ -14,15 +13,6 @@ POSITIONS = st.builds(
     st.integers(0, 1 << 30),
 )
 KINDS = st.integers(0, 1)
-
-
-@given(POSITIONS, KINDS)
-def test_packed_position_unpacks_to_the_same_position(position: SourcePosition, kind: int) -> None:
-    packed = PackedPosition.pack(position, kind)
-    assert packed.unpack() == position
-    assert packed.unpack().file == position.file.replace("binlog", "*")
-    assert packed.kind == kind
-    assert 0 <= packed.position_key < 1 << 63
 
 
 @given(POSITIONS, KINDS, POSITIONS, KINDS)
@@ -57,16 +47,3 @@ def test_binlog_number_raises_for_a_name_without_a_number_of_a_file(file: str) -
 
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
-
-
-def test_set_below_a_number_has_the_lower_ones_of_that_source() -> None:
-    found = GtidSet.parse(f"{A}:1-5:8-10,{A}:tag:9,{B}:7-9")
-    assert str(found.below(A, 9)) == f"{A}:1-5:8,{A}:tag:9,{B}:7-9"
-    assert str(found.below(A, 7)) == f"{A}:1-5,{A}:tag:9,{B}:7-9"
-    assert str(found.below(B, 7)) == f"{A}:1-5:8-10,{A}:tag:9"
-    assert str(found.below("other", 7)) == str(found)
-
-
-def test_next_number_follows_the_highest_one() -> None:
-    assert GtidSet.parse(f"{A}:1-5:8-10").next_number(A) == 11
-    assert GtidSet.parse("").next_number(A) == 1

@@ -1,11 +1,8 @@
-import pytest
-
 from replicator.model.quarantine import (
     LogCoordinate,
     QuarantinedEvent,
     QuarantineFilter,
     ReadRows,
-    ReplayResult,
     Resolution,
 )
 
@@ -21,14 +18,6 @@ def event(offset: int, table: str | None = "shop.orders", **other: object) -> Qu
     return QuarantinedEvent(LogCoordinate("shop.shop.orders", 0, offset), table, **given | other)  # type: ignore[arg-type]
 
 
-def test_log_coordinate_is_unchanged_after_a_text_round_trip() -> None:
-    place = LogCoordinate("shop.shop.a:b", 3, 17)
-    assert LogCoordinate.parse(str(place)) == place
-    for text in ("", "topic", "topic:1", "topic:a:1", "topic:1:-2", ":1:2", "topic:1:²"):
-        with pytest.raises(ValueError, match="TOPIC:PARTITION:OFFSET"):
-            LogCoordinate.parse(text)
-
-
 def test_quarantine_filter_selects_matching_events_oldest_first() -> None:
     first, other = event(1), event(2, "shop.items", reason="no key")
     dropped, none = event(3, resolution=Resolution.DROPPED), event(4, None)
@@ -39,14 +28,6 @@ def test_quarantine_filter_selects_matching_events_oldest_first() -> None:
     assert QuarantineFilter(reason="NO KEY").of(events) == [other]
     assert QuarantineFilter(since_ms=998).of(events) == [other, first]
     assert QuarantineFilter(places=(first.place, dropped.place)).of(events) == [first]
-
-
-def test_replay_result_sum_contains_the_events_of_both() -> None:
-    place = event(1).place
-    done = ReplayResult(taken=[place]) + ReplayResult(ahead=[place])
-    assert (done.taken, done.ahead, done.complete) == ([place], [place], True)
-    assert not (done + ReplayResult(gone=[place])).complete
-    assert not ReplayResult(bad=[(place, "why")]).complete
 
 
 def test_read_rows_contain_earlier_events_and_those_of_a_former_topic() -> None:

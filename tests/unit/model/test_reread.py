@@ -3,13 +3,10 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from replicator.model.reread import (
     REREAD_KEY,
     KeySpan,
     Narrowed,
-    Phase,
     Request,
     StagingState,
     new_request,
@@ -18,14 +15,6 @@ from replicator.model.reread import (
 from replicator.model.table import TableId
 
 ORDERS = TableId("shop", "orders")
-
-
-def test_request_is_read_as_it_was_written() -> None:
-    request = replace(
-        new_request(ORDERS, "heal", 9), phase=Phase.DONE, rows=7, changed=2, ended_ms=5, held=True
-    )
-    assert Request.from_json(request.to_json()) == request
-    assert request.has_ended
 
 
 def test_requests_of_earlier_versions_are_read() -> None:
@@ -51,17 +40,6 @@ def test_requests_that_this_version_cannot_read_are_left_out() -> None:
         "owner": "x",
     }
     assert requests_in(properties) == [known]
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        StagingState("1a", "id", None),
-        StagingState("1a", "id", ("9",), ("5",), 5, True, "bin.000001", 7, "a:1-5", 3, {0: 3, 1: 0}, {0: 2}),
-    ],
-)
-def test_staging_state_is_read_as_it_was_written(state: StagingState) -> None:
-    assert StagingState.from_json(state.to_json()) == state
 
 
 def test_staging_state_advances_by_rows_and_key() -> None:

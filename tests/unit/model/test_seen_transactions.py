@@ -31,17 +31,6 @@ def test_numbers_before_the_last_ones_count_as_seen() -> None:
     assert found.has(21) is False
 
 
-def test_numbers_lower_than_the_first_stay_unknown() -> None:
-    assert seen(10, 8, 11).has(8) is None
-
-
-def test_numbers_that_begin_again_are_forgotten() -> None:
-    assert seen(10, 11).with_new([11]) is None, "RESET BINARY LOGS AND GTIDS"
-    assert seen(5000).with_new([1]) is None
-    found = SeenTransactions().with_new("a", [10, 11]).with_new("b", [1]).with_new("a", [10])
-    assert found == SeenTransactions().with_new("b", [1])
-
-
 def test_members_of_a_replication_group_have_blocks_of_numbers() -> None:
     """One member is at 300 while another one, with the same origin, is at 1,000,050."""
     found = SeenTransactions().with_new("g", [300, 301]).with_new("g", [1_000_051]).with_new("g", [302])

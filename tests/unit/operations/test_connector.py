@@ -10,7 +10,6 @@ import pytest
 
 from replicator.config import Config, SourceConfig, parse
 from replicator.errors import ConfigError, ConnectError
-from replicator.model.events import SOURCE
 from replicator.operations.connector import register
 from replicator.sources.connector.settings import connector_config, table_patterns
 from tests.support.kafka_connect import Connect, serving
@@ -45,17 +44,6 @@ def _password(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(extra: str = "", log: str = "") -> Config:
     text = TEXT.replace("CONNECT_URL", log) + extra
     return parse(tomllib.loads(text), base=Path("/mirrors"))
-
-
-def test_connector_config_flattens_events_when_configured() -> None:
-    """The transform has all fields that `model.events` requires; without it, `connect` would remove the transform."""
-    plain, settings = connector_config(config()), connector_config(config(log="flattened = true"))
-    assert "transforms" not in plain
-    assert set(settings["transforms.unwrap.add.fields"].split(",")) == {
-        "op",
-        *(f"source.{name}" for name in SOURCE),
-    }
-    assert settings["transforms.unwrap.delete.tombstone.handling.mode"] == "rewrite"
 
 
 def test_connector_config_has_no_setting_that_loses_data() -> None:
@@ -138,12 +126,6 @@ def test_connector_config_propagates_column_names_that_avro_does_not_allow() -> 
     assert {name: any(re.fullmatch(p, name, re.ASCII) for p in patterns) for name in names} == names
 
 
-def test_connector_config_has_a_stable_and_valid_replica_id() -> None:
-    first = connector_config(config())["database.server.id"]
-    assert connector_config(config())["database.server.id"] == first
-    assert 0 < int(first) < 2**32
-
-
 def test_table_patterns_match_the_included_tables() -> None:
     include, exclude = ("shop.*", "crm.client_?", "odd.a,b"), ("shop.tmp_*", "shop.log")
     patterns = re.split(r"(?<!\\),", table_patterns(include, exclude))
@@ -161,13 +143,6 @@ def test_table_patterns_match_the_included_tables() -> None:
     assert matched == ["shop.orders", "shop.logs", "crm.client_1", "odd.a,b"]
 
 
-def test_table_patterns_exclude_only_names_of_the_same_letter_case() -> None:
-    # Debezium matches its patterns in any letter case.
-    (pattern,) = [re.compile(table_patterns(["shop.*"], ["shop.Log", "shop.a[1]"]), re.IGNORECASE)]
-    names = ["shop.Log", "shop.log", "shop.a[1]", "shop.a1"]
-    assert [name for name in names if pattern.fullmatch(name)] == ["shop.log", "shop.a1"]
-
-
 def test_connector_config_includes_a_database_for_every_dot_of_a_pattern() -> None:
     dotted = connector_config(
         config().model_copy(
@@ -175,21 +150,6 @@ def test_connector_config_includes_a_database_for_every_dot_of_a_pattern() -> No
         )
     )
     assert dotted["database.include.list"] == r"my,my\.shop,shop"
-
-
-def test_connector_config_has_message_keys_for_configured_keys() -> None:
-    assert "message.key.columns" not in connector_config(config())
-    keyed = config('[[table]]\nname = "shop.visits"\nkey = ["day", "page"]\n')
-    assert connector_config(keyed)["message.key.columns"] == r"shop\.visits:day,page"
-
-
-def test_connector_config_uses_the_same_security_for_the_schema_history() -> None:
-    settings = connector_config(config())
-    assert not any("security" in name for name in settings)
-    secured = config('[log.options]\n"security.protocol" = "SASL_SSL"\n')
-    found = connector_config(secured)
-    assert found["schema.history.internal.producer.security.protocol"] == "SASL_SSL"
-    assert found["schema.history.internal.consumer.security.protocol"] == "SASL_SSL"
 
 
 # Kafka Connect
@@ -274,18 +234,6 @@ def test_register_does_not_stop_a_connector_that_has_the_settings(connect: Conne
     assert order(connect, STOP, PUT, RESUME) == [PUT]
 
 
-def test_register_resumes_a_connector_even_if_its_settings_are_refused(connect: Connect) -> None:
-    connect.reply(CONFIG, 200, {"name": "shop"})
-    connect.reply(STATUS, 200, state("RUNNING"))
-    connect.reply(STATUS, 200, STOPPED)
-    connect.reply(STOP, 204)
-    connect.reply(RESUME, 202)
-    connect.reply(PUT, 400, {"message": "no"})
-    with pytest.raises(ConnectError, match="refused the connector: no"):
-        register(there(connect))
-    assert order(connect, STOP, PUT, RESUME) == [STOP, PUT, RESUME]
-
-
 def test_register_resumes_a_connector_that_an_interrupted_call_has_stopped(connect: Connect) -> None:
     connect.reply(CONFIG, 200, connector_config(there(connect)))
     connect.reply(STATUS, 200, STOPPED)
@@ -294,40 +242,6 @@ def test_register_resumes_a_connector_that_an_interrupted_call_has_stopped(conne
     connect.reply(RESUME, 202)
     assert register(there(connect)).resumed
     assert order(connect, STOP, PUT, RESUME) == [PUT, RESUME]
-
-
-def test_register_changes_nothing_and_fails_at_once_when_the_connector_is_paused(connect: Connect) -> None:
-    connect.reply(CONFIG, 200, {"name": "shop"})
-    failed = {"id": 0, "state": "FAILED", "trace": "org.apache.X: gone"}
-    connect.reply(STATUS, 200, {"connector": {"state": "PAUSED"}, "tasks": [failed]})
-    with pytest.raises(ConnectError) as caught:
-        register(there(connect))
-    assert (caught.value.message, caught.value.hint) == (
-        "the connector shop is PAUSED; nothing was changed",
-        f"resume it in Kafka Connect: PUT {connect.url}/connectors/shop/resume",
-    )
-    assert [request for request, _ in connect.asked] == [STATUS]
-
-
-def test_register_does_not_wait_long_for_a_connector_that_is_stopped_meanwhile(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("replicator.operations.connector._HALTED_S", 0)
-    connect.reply(STATUS, 404)
-    connect.reply(STATUS, 200, STOPPED)
-    connect.reply(PUT, 201, {})
-    with pytest.raises(ConnectError, match="the connector shop is STOPPED") as caught:
-        register(there(connect))
-    assert f"PUT {connect.url}/connectors/shop/resume" in (caught.value.hint or "")
-
-
-def test_register_restarts_a_task_that_failed_before(connect: Connect) -> None:
-    connect.reply(STATUS, 200, state("FAILED", "org.apache.X: gone"))
-    connect.reply(STATUS, 200, state("RUNNING"))
-    connect.reply(PUT, 200, {})
-    connect.reply(restart := "POST /connectors/shop/restart?includeTasks=true&onlyFailed=true", 204)
-    assert register(there(connect)).existed
-    assert [request for request, _ in connect.asked].count(restart) == 1
 
 
 def test_register_shows_first_line_and_root_cause_when_a_task_fails(connect: Connect) -> None:
@@ -362,17 +276,6 @@ def test_register_reports_refused_settings_in_one_line_without_the_password(conn
     )
 
 
-def test_register_reports_no_secret_of_the_registry(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
-    connect.reply(STATUS, 404)
-    connect.reply(PUT, 400, {"message": f"Invalid value cdc:sesame, or sesame, beside {PASSWORD}"})
-    with pytest.raises(ConnectError) as caught:
-        register(there(connect, CONFLUENT + LOGIN))
-    assert caught.value.message.endswith("Invalid value ***, or ***, beside ***")
-
-
 def test_register_names_the_cause_found_by_validation_when_connect_fails(connect: Connect) -> None:
     connect.reply(STATUS, 404)
     connect.reply(PUT, 500, {"message": 'Cannot invoke "ConfigValueInfo.errors()" because it is null'})
@@ -388,23 +291,6 @@ def test_register_names_the_cause_found_by_validation_when_connect_fails(connect
     ) as caught:
         register(there(connect))
     assert "source.password" in (caught.value.hint or "")
-
-
-def test_register_fails_when_the_worker_has_no_debezium_connector(connect: Connect) -> None:
-    connect.reply(STATUS, 404)
-    connect.reply(
-        PUT, 500, {"message": "Failed to find any class that implements Connector and which name matches"}
-    )
-    with pytest.raises(ConnectError, match="has no Debezium MySQL connector"):
-        register(there(connect))
-
-
-def test_register_fails_when_the_connector_never_runs(connect: Connect) -> None:
-    connect.reply(STATUS, 404)
-    connect.reply(STATUS, 200, {"connector": {"state": "UNASSIGNED"}, "tasks": []})
-    connect.reply(PUT, 201, {})
-    with pytest.raises(ConnectError, match=r"is not running after 0 s \(tasks: none\)"):
-        register(there(connect), seconds=0.1)
 
 
 def test_register_fails_when_the_worker_is_unreachable_or_not_configured() -> None:

@@ -14,7 +14,6 @@ from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.quarantine import QUARANTINE
 from replicator.lake.reading.folder_reader import read_folders
 from replicator.lake.reading.reader import sqlalchemy_uri
-from replicator.maintenance import table_reader
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
@@ -101,22 +100,6 @@ def test_dry_run_reports_the_facts_of_a_table(config: Config, lake: SqlCatalog) 
     assert (shown["source"], shown["after"], shown["due"]) == ("shop.orders", None, ["merge data files"])
 
 
-def test_dry_run_has_the_rewrite_of_manifests_when_there_are_many(
-    config: Config, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A commit makes a manifest; a hundred commits take many seconds.
-    monkeypatch.setattr(table_reader, "MOST_MANIFESTS", 9)
-    write(lake, "shop", "orders", 9)
-    assert Step.MANIFESTS not in planned(config)["shop.orders"]
-    write(lake, "shop", "bills", 10)
-    assert planned(config)["shop.bills"] == (Step.MERGE_DATA, Step.MANIFESTS)
-
-
-def test_tables_without_a_marker_are_not_visited(config: Config, lake: SqlCatalog) -> None:
-    write(lake, "shop", "by_hand", 3, None)
-    assert planned(config) == {}
-
-
 def test_patterns_select_source_tables_and_leave_out_the_quarantine(config: Config, lake: SqlCatalog) -> None:
     for name in ("orders", "order_lines", "log"):
         write(lake, "shop", name, 1)
@@ -142,13 +125,6 @@ def test_maintain_refuses_the_tables_of_another_mirror(config: Config, lake: Sql
         maintain(config)
 
 
-def test_maintain_does_nothing_when_there_is_no_lake_yet(config: Config) -> None:
-    assert maintain(config) == ()
-    assert maintain(config, dry_run=True) == ()
-    with pytest.raises(UsageError):
-        maintain(config, ["shop.orders"])
-
-
 def test_read_folders_returns_the_tables_of_all_namespaces(config: Config, lake: SqlCatalog) -> None:
     write(lake, "shop", "orders", 1)
     lake.create_namespace(("other", "inner"))
@@ -156,10 +132,6 @@ def test_read_folders_returns_the_tables_of_all_namespaces(config: Config, lake:
     found = {table.name: table for table in read_folders(config.lake)}
     assert found["other.inner.t"].folders == ("file:///there",)
     assert found["shop.orders"].uuid == str(lake.load_table(("shop", "orders")).metadata.table_uuid)
-
-
-def test_quarantine_has_the_name_of_its_module() -> None:
-    assert table_reader.QUARANTINE == QUARANTINE
 
 
 class JavaError:
@@ -217,8 +189,3 @@ def test_step_is_tried_again_on_the_reloaded_table_when_it_conflicts() -> None:
 def test_step_fails_with_a_reason_when_it_conflicts_four_times() -> None:
     with pytest.raises(CommitConflict, match="the mirror committed meanwhile; it merges files itself"):
         without_conflicts(attempts(*[CommitConflict("no")] * 4), lambda: None)
-
-
-def test_step_is_not_tried_again_when_it_fails_for_another_reason() -> None:
-    with pytest.raises(LakeUnavailable, match="away"):
-        without_conflicts(attempts(LakeUnavailable("away")), lambda: None)

@@ -1,30 +1,21 @@
 """The records of a replay, from the quarantine and from the log."""
 
-import json
 from pathlib import Path
 from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
-from replicator.decode.avro.format import AvroFormat
-from replicator.decode.json.format import JsonFormat
-from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import DataLossError, UsageError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.quarantine import LogCoordinate, QuarantinedEvent, QuarantineFilter, ReplayResult
 from replicator.operations.quarantine import (
-    _ranges,
     _records,
-    _replay_definitions,
     drop_quarantined,
     replay_quarantined,
 )
 from replicator.runner.lock import only_one
 from replicator.sources.change_log import RECORDS
-from replicator.sources.kafka.schema_registry import GivenSchemas
-from tests.oracle.avro import SCHEMA_CHANGE, AvroTopics
-from tests.oracle.events import ColumnSpec, Place, schema_change_event
 from tests.support.config import minimal_config
 
 
@@ -50,26 +41,6 @@ def test_replay_reads_records_without_payload_from_the_log() -> None:
     ]
     assert [place.offset for place in gone] == [3, 4]
     assert _records(Mock(), [])[0].num_rows == 0
-
-
-def test_replay_reads_schema_changes_in_the_encoding_of_the_log() -> None:
-    topics = AvroTopics()
-    change = schema_change_event(
-        Place(1, 4), "orders", [ColumnSpec("id", "bigint", False)], ["id"], kind="CREATE"
-    )
-    good = event(1, topics.write(SCHEMA_CHANGE, json.loads(change)))
-    schemas = SchemaTracker(AvroFormat(GivenSchemas(topics.schemas)))
-    done = _replay_definitions(schemas, [good, event(2, b"{}")])
-    assert done.taken == [good.place]
-    assert [place.offset for place, _ in done.bad] == [2]
-    assert _replay_definitions(SchemaTracker(JsonFormat()), [event(3, change)]).taken == [
-        LogCoordinate("t", 1, 3)
-    ]
-
-
-def test_replay_reads_one_range_for_each_partition() -> None:
-    places = [LogCoordinate("t", 1, 9), LogCoordinate("t", 0, 4), LogCoordinate("t", 1, 5)]
-    assert _ranges("t", places) == (OffsetRange("t", 0, 4, 5), OffsetRange("t", 1, 5, 10))
 
 
 def test_replay_and_drop_are_refused_while_the_mirror_runs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replicator.config import Config
-from replicator.errors import ArchiveError, BinlogError, ConfigError, DataLossError, LogUnavailable
+from replicator.errors import BinlogError, ConfigError, DataLossError, LogUnavailable
 from replicator.operations.record import (
     RecordProgress,
     RecordTimes,
@@ -91,17 +91,6 @@ def test_record_writes_no_archive_when_the_broker_is_unavailable(tmp_path: Path)
     assert not (tmp_path / "to").exists()
 
 
-def test_record_fails_with_the_name_of_an_unknown_client_setting(tmp_path: Path) -> None:
-    log = {
-        "kind": "kafka",
-        "bootstrap_servers": "127.0.0.1:1",
-        "topic_prefix": "shop",
-        "options": {"no.such.setting": "1"},
-    }
-    with pytest.raises(ConfigError, match=r"no\.such\.setting"):
-        record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
-
-
 def test_record_stores_each_event_of_the_broker_once(tmp_path: Path) -> None:
     broker = MockBroker()
     log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
@@ -129,18 +118,6 @@ def test_record_notes_the_ids_of_topics_and_refuses_recreated_ones(
     assert ArchiveReader(tmp_path / "to").manifest.events == 1
 
 
-def test_record_notes_how_many_partitions_a_topic_had_at_first(tmp_path: Path) -> None:
-    broker = MockBroker()
-    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
-    broker.send("shop.shop.t", b'{"a":1}')
-    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
-    first = ArchiveReader(tmp_path / "to").manifest.partition_counts
-    assert first["shop.shop.t"] > 1
-    broker.send("shop.shop.t", b'{"a":2}')
-    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
-    assert ArchiveReader(tmp_path / "to").manifest.partition_counts == first
-
-
 def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
     tmp_path: Path, topic_ids: dict[str, str]
 ) -> None:
@@ -154,22 +131,6 @@ def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
     with pytest.raises(DataLossError, match="recreated"):
         record(config(tmp_path, log), tmp_path / "to", until_caught_up=True, on_progress=recreate)
     assert not (tmp_path / "to" / "manifest.json").exists()
-
-
-def test_record_refuses_rewritten_topics_with_fewer_events_than_the_archive(tmp_path: Path) -> None:
-    topics = RewrittenTopics(lambda _: None, from_beginning=True)
-    for events in (2, 1):
-        broker = MockBroker()
-        log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
-        broker.send("shop.shop.t", *[b'{"a":1}'] * events)
-        settings = config(tmp_path, log)
-        if events == 2:
-            record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
-    with pytest.raises(
-        ArchiveError, match="archive ends at offset 2, but the import ends at offset 1"
-    ) as caught:
-        record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
-    assert "Import all files" in str(caught.value.hint)
 
 
 def test_record_checks_all_events_of_rewritten_topics_and_appends_the_new_ones(tmp_path: Path) -> None:
@@ -198,15 +159,6 @@ def test_record_checks_all_events_of_rewritten_topics_and_appends_the_new_ones(t
     assert seen[5:] == [0, 1, 2, 3, 3]
     found = ArchiveReader(tmp_path / "to")
     assert [event.value for event in found.events("shop.shop.t", 0)] == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
-
-
-def test_record_completes_segments_by_size(tmp_path: Path) -> None:
-    broker = MockBroker()
-    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
-    broker.send("shop.shop.t", *(b'{"a":"%s"}' % (b"x" * 1000) for _ in range(20)))
-    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True, segment_bytes=5_000)
-    entries = ArchiveReader(tmp_path / "to").entries.values()
-    assert [entry.events for entry in entries] == [5, 5, 5, 5]
 
 
 def test_record_completes_segments_by_time(tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ import psutil
 import pytest
 
 from replicator.config import Config, load
-from replicator.errors import CheckFailed, ConnectError, UsageError
+from replicator.errors import CheckFailed, UsageError
 from replicator.operations.reload import check_connector, reload
 from replicator.runner.run_record import RunRecord, read_record, write_record
 from replicator.sources.connector.settings import table_selection
-from tests.support.config import minimal_config
 from tests.support.config_files import GOOD, load_text
 from tests.support.kafka_connect import Connect, serving
 from tests.support.mirror import until
@@ -75,17 +74,6 @@ def test_reload_waits_until_the_mirror_accepts_or_refuses(file: Path, text: str)
         reload(load(file), file, WAIT_S)
 
 
-def test_reload_names_the_file_of_the_mirror(file: Path, text: str) -> None:
-    with idle_run(file):
-        other = file.with_name("copy.toml")
-        config = load_text(other, text)
-        with pytest.raises(UsageError, match=r"another configuration file: .*shop\.toml"):
-            reload(config, other, WAIT_S)
-        link = file.with_name("link.toml")
-        link.symlink_to(file)
-        assert reload(load(link), link, WAIT_S).changed == ()
-
-
 def test_reload_fails_when_the_mirror_does_not_answer_or_ends(file: Path) -> None:
     with idle_run(file) as process:
         process.send_signal(signal.SIGSTOP)
@@ -123,19 +111,6 @@ def test_no_signal_is_sent_to_another_process_with_the_same_id(
     assert sent == []
 
 
-def test_record_is_read_as_it_was_written(file: Path) -> None:
-    config = load(file)
-    record = recorded(config, file)
-    assert read_record(config) == record
-    (config.mirror.state_dir / "run.json").write_text('{"version": 2}')
-    assert read_record(config) is None
-
-
-def test_mirror_of_an_archive_is_not_reloaded(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="archive"):
-        reload(minimal_config(tmp_path), tmp_path / "shop.toml", 0)
-
-
 CONNECTORS = "GET /connectors?expand=info&expand=status"
 
 
@@ -169,16 +144,6 @@ def test_connector_must_read_the_tables_of_the_configuration(file: Path, text: s
     keyed = with_connect(file, text.replace("changelog = false", 'key = ["n"]'), connect.url)
     with pytest.raises(CheckFailed, match=r"message\.key\.columns differ"):
         check_connector(keyed, 7)
-
-
-def test_connector_that_others_configured_is_not_compared(file: Path, text: str, connect: Connect) -> None:
-    connect.reply(CONNECTORS, 200, connector("theirs", {"table.include.list": "shop[.]orders"}))
-    check_connector(with_connect(file, text, connect.url), 7)
-
-
-def test_unreachable_connect_is_an_error(file: Path, text: str) -> None:
-    with pytest.raises(ConnectError, match="cannot reach Kafka Connect"):
-        check_connector(with_connect(file, text, "http://127.0.0.1:9"), 7)
 
 
 def test_mirror_is_not_told_to_reload_before_its_connector_reads_the_tables(

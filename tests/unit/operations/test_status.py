@@ -5,14 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, UsageError
-from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
-from replicator.lake.reading.reader import open_catalog, sqlalchemy_uri, tables_in
+from replicator.lake.properties import PAUSED_KEY
+from replicator.lake.reading.reader import sqlalchemy_uri
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.common import now_ms
@@ -61,12 +60,6 @@ def test_status_is_behind_when_the_log_has_unread_events(config: Config, lake: S
     assert json.loads(json.dumps(found.to_json()))["tables"][0]["events_behind"] == 3
 
 
-def test_status_is_current_when_all_events_were_read(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    [table] = read_status(config).tables
-    assert (table.state, table.events_behind, table.lag_seconds, table.changes) == ("current", 0, 0.0, None)
-
-
 def test_status_counts_the_events_of_a_recreated_topic_that_no_marker_knows(
     config: Config, lake: SqlCatalog
 ) -> None:
@@ -86,12 +79,6 @@ def test_status_counts_the_events_under_a_new_name_of_a_renamed_table(
     assert (table.state, table.events_behind) == ("behind", 10)
 
 
-def test_status_ignores_a_maintenance_commit_without_marker(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
-    assert read_status(config).tables[0].state == "current"
-
-
 def test_status_of_a_table_that_the_configuration_leaves_out(config: Config, lake: SqlCatalog) -> None:
     write(lake, ("shop", "orders"), {"id": [1]}, marker(7))
     pause = {"reason": "no key", "hint": None, "since_ms": 1}
@@ -101,11 +88,6 @@ def test_status_of_a_table_that_the_configuration_leaves_out(config: Config, lak
     assert (table.state, table.events_behind, table.lag_seconds) == ("excluded", 3, None)
     assert table.reason == "the configuration does not include it"
     assert "replicator drop shop.orders" in (table.next_step or "")
-
-
-def test_status_excludes_tables_without_a_marker(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "by_hand"), {"id": [1]}, None)
-    assert read_status(config).tables == ()
 
 
 def test_status_shows_quarantined_events_and_paused_tables(config: Config, lake: SqlCatalog) -> None:
@@ -143,16 +125,6 @@ def test_check_lake_refuses_a_namespace_of_another_mirror(config: Config, lake: 
     assert {result.name: result.status for result in check_lake(config)}["lake: namespace"] == "ok"
     other = config.model_copy(update={"mirror": config.mirror.model_copy(update={"name": "crm"})})
     assert {result.name: result.status for result in check_lake(other)}["lake: namespace"] == "fail"
-
-
-def test_open_catalog_creates_no_tables_in_a_database_that_is_not_a_catalog(
-    config: Config, tmp_path: Path
-) -> None:
-    (tmp_path / "lake").mkdir()
-    (tmp_path / "lake" / "catalog.db").touch()
-    with pytest.raises(LakeUnavailable), open_catalog(config.lake) as catalog:
-        tables_in(catalog, "shop")
-    assert (tmp_path / "lake" / "catalog.db").stat().st_size == 0
 
 
 @pytest.mark.parametrize(
@@ -200,19 +172,6 @@ def test_status_is_current_when_the_connector_offset_covers_the_source_end(
     assert (table.state, table.lag_seconds, table.reason) == ("current", 0.0, None)
     # The state of the connector does not matter: everything that it read is in the lake.
     assert beside(config, end=END, connector=FAILED, offset=at(500)).state == "current"
-
-
-def test_status_is_behind_when_the_connector_is_behind(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    table = beside(config, end=END, connector=FAILED, offset=at(400, ts_sec=3))
-    assert (table.state, table.events_behind) == ("behind", 0)
-    assert table.lag_seconds is not None
-    assert table.lag_seconds > 1e9
-    assert table.reason == (
-        "the connector shop is FAILED: Failed to read next byte from position 651; "
-        "the connector has confirmed mysql-bin.000002:400, the source is at mysql-bin.000002:500"
-    )
-    assert "MySQL is running" in (table.next_step or "")
 
 
 @pytest.mark.parametrize(
@@ -285,26 +244,6 @@ def test_status_has_reason_and_next_step_when_a_table_is_not_current(
     assert step in (table.next_step or "")
 
 
-def test_status_has_the_reason_when_a_table_is_retried(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(7))
-    note = {"reason": "no room", "hint": "free some", "retry_ms": 1}
-    lake.update_namespace_properties("shop_ops", updates={f"{RETRYING_KEY}shop.orders": json.dumps(note)})
-    (table,) = read_status(config).tables
-    assert (table.state, table.reason, table.next_step) == (
-        "behind",
-        "failed and is being retried: no room",
-        "free some",
-    )
-
-
-def test_status_has_the_hint_of_a_paused_table(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    pause = {"reason": "no key", "hint": "give it one", "since_ms": 1}
-    lake.update_namespace_properties("shop_ops", updates={f"{PAUSED_KEY}shop.orders": json.dumps(pause)})
-    (table,) = read_status(config).tables
-    assert (table.state, table.reason, table.next_step) == ("paused", "no key", "give it one")
-
-
 @pytest.mark.parametrize(
     ("heal_ms", "when"), [(1_000, "when it runs"), (4_102_444_800_000, "at 2100-01-01T00:00:00Z")]
 )
@@ -345,29 +284,12 @@ def test_status_has_the_connector_and_the_source_tables_without_events(config: C
     assert json.loads(json.dumps(found.to_json()))["connector"]["position"] == "mysql-bin.000002:400"
 
 
-def test_status_has_no_connector_when_the_log_is_an_archive(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    found = read_status(config)
-    assert (found.connector, found.source_problem, found.tables[0].state) == (None, None, "current")
-
-
 def assembled(
     config: Config, oldest: OldestUnread, monkeypatch: pytest.MonkeyPatch, **view: Any
 ) -> TableStatus:
     """Return the status of the only table if the oldest unread changes are as given."""
     monkeypatch.setattr(read, "read_oldest", lambda *_: oldest)
     return beside(config, **view)
-
-
-def test_changes_that_are_younger_than_the_trigger_leave_a_table_current(
-    config: Config, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    for age_s, state in ((config.apply.trigger + 1, "current"), (config.apply.trigger + 60, "behind")):
-        oldest = OldestUnread(in_log={(TOPIC, 0): now_ms() - round(age_s * 1000)})
-        table = assembled(config, oldest, monkeypatch, ends={(TOPIC, 0): 12}, end=END, offset=at(500))
-        assert (table.state, table.events_behind) == (state, 2)
-        assert table.lag_seconds == pytest.approx(age_s, abs=5)
 
 
 def test_lag_is_the_age_of_the_oldest_change_that_is_missing_not_of_the_newest_applied(
@@ -396,14 +318,6 @@ def test_table_whose_rows_may_differ_says_so_until_it_is_compared(config: Config
     lake.update_namespace_properties(ops, updates={f"{VERIFIED_KEY}shop.orders": check.to_json()})
     table = beside(config, end=END, connector=RUNNING, offset=at(500))
     assert (table.state, table.reason) == ("current", None)
-
-
-def test_table_is_behind_during_a_snapshot_however_young_the_changes_are(
-    config: Config, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    oldest = OldestUnread(in_source_ms=now_ms())
-    assert assembled(config, oldest, monkeypatch, end=END, offset=at(4, in_snapshot=True)).state == "behind"
 
 
 def test_events_of_a_new_table_under_the_old_name_do_not_count(config: Config, lake: SqlCatalog) -> None:
@@ -435,13 +349,6 @@ def test_missing_files_of_one_table_are_said_of_that_table_alone(
     checks = {result.name: result for result in check_lake(config)}
     assert checks["lake: tables"].status == "fail"
     assert "shop.others" in checks["lake: tables"].found
-
-
-def test_problem_of_all_tables_is_one_of_the_mirror(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    view = SourceView("p.", ends=TEN, is_asked=True, end=END, connector=Observation("MISSING"))
-    found = read._assemble(config, read_lake(config), view)
-    assert found.problems == (Problem("no connector has this topic prefix", "run: replicator connect"),)
 
 
 def test_status_says_that_definitions_are_not_compared() -> None:

@@ -1,6 +1,5 @@
 """What `status` and `check` say of the maintenance of lake tables. PyIceberg writes the lake instead of Spark."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +8,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
-from replicator.lake.reading.reader import open_catalog
 from replicator.maintenance import table_reader
 from replicator.maintenance.history import MAINTAINED_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
-from replicator.maintenance.table_reader import mirror_tables, read_conditions, read_namespaces
-from replicator.operations.check.lake import _maintenance, check_lake
+from replicator.operations.check.lake import check_lake
 from replicator.operations.status.mirror_status import TableMaintenance
 from replicator.operations.status.read import read_status
 from tests.support.marked_lake import marker, write
-
-
-def test_check_lake_warns_of_a_table_when_it_has_many_small_files(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    write(lake, ("shop_changes", "orders"), {"id": [1]}, marker(10))
-    for _ in range(20):
-        lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
-    settings = config.maintenance.model_copy(update={"merge_files": 2})
-    found = [r for r in check_lake(config.model_copy(update={"maintenance": settings})) if r.status != "ok"]
-    assert [(r.name, r.status) for r in found] == [("lake: files", "warn")]
-    assert found[0].found.endswith(": shop.orders")
-    assert found[0].next_step == "run: replicator maintain -c FILE"
-    assert all(result.status == "ok" for result in check_lake(config))
 
 
 def with_maintenance(config: Config, **settings: Any) -> Config:
@@ -99,18 +83,6 @@ def test_status_has_maintenance_whose_snapshots_were_deleted(config: Config, lak
     )
 
 
-def test_snapshots_with_a_tag_are_not_due_for_deletion(config: Config, lake: SqlCatalog) -> None:
-    settings = with_maintenance(config, max_snapshots=1)
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    append(lake, ("shop", "orders"), 2)
-    assert maintenance(settings)["shop.orders"].overdue == ("delete snapshots",)
-    table = lake.load_table(("shop", "orders"))
-    for number, snapshot in enumerate(table.metadata.snapshots[:2]):
-        table.manage_snapshots().create_tag(snapshot.snapshot_id, f"kept{number}").commit()
-    found = maintenance(settings)["shop.orders"]
-    assert (found.snapshots, found.due) == (3, ())
-
-
 def test_snapshots_are_not_due_for_deletion_when_the_table_forbids_it(
     config: Config, lake: SqlCatalog
 ) -> None:
@@ -153,31 +125,3 @@ def test_check_lake_names_the_tables_and_the_command_for_each_kind_of_due_work(
         ),
     }
     assert warnings(settings) == expected
-
-
-def test_check_lake_warns_of_many_deleted_rows(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    with open_catalog(config.lake) as catalog:
-        (condition,) = read_conditions(config, list(mirror_tables(config, read_namespaces(config, catalog))))
-    # PyIceberg writes no delete files.
-    (result,) = _maintenance(config, [replace(condition, overdue=(Step.FOLD_DELETES,))])
-    assert (result.name, result.status) == ("lake: deleted rows", "warn")
-    assert result.found.endswith(", which each read must skip: shop.orders")
-    assert result.next_step == "run: replicator maintain -c FILE"
-
-
-def test_check_lake_leaves_to_the_mirror_what_it_does_between_its_batches(
-    config: Config, lake: SqlCatalog
-) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    append(lake, ("shop", "orders"), 18)
-    assert warnings(with_maintenance(config, merge_files=2)) == {}
-    assert list(warnings(with_maintenance(config, merge_files=2, enabled=False))) == ["lake: files"]
-    append(lake, ("shop", "orders"))
-    assert list(warnings(with_maintenance(config, merge_files=2))) == ["lake: files"]
-
-
-def test_status_counts_the_snapshots_of_a_mirror(config: Config, lake: SqlCatalog) -> None:
-    write(lake, ("shop", "orders"), {"id": [1]}, marker(10))
-    lake.load_table(("shop", "orders")).append(pa.table({"id": [2]}))
-    assert read_status(config).to_json()["tables"][0]["snapshots"] == 2

@@ -93,16 +93,6 @@ def test_name_of_another_tag_is_refused(settings: Config, orders: SqlCatalog, st
         request_tag(settings, "noon")
 
 
-def test_failed_tag_can_be_requested_again_once_no_table_has_it(settings: Config, orders: SqlCatalog) -> None:
-    record(orders, TagRecord("noon", TagState.FAILED, 1, reason="x"))
-    mark(orders, "shop_changes", "noon")
-    with pytest.raises(UsageError, match="has a tag or branch noon"):
-        request_tag(settings, "noon")
-    orders.load_table(("shop_changes", "orders")).manage_snapshots().remove_tag("noon").commit()
-    request_tag(settings, "noon")
-    assert [tag.state for tag in list_tags(settings)] == ["requested"]
-
-
 def test_request_is_refused_when_a_table_is_paused(settings: Config, orders: SqlCatalog) -> None:
     pause = json.dumps({"reason": "no key", "hint": None, "since_ms": 1})
     orders.update_namespace_properties(
@@ -118,17 +108,6 @@ def test_request_is_refused_when_a_table_is_paused(settings: Config, orders: Sql
 def test_request_needs_a_name(settings: Config, orders: SqlCatalog, name: str) -> None:
     with pytest.raises(UsageError):
         request_tag(settings, name)
-    assert list_tags(settings) == ()
-
-
-def test_request_needs_the_connector(config: Config, tmp_path: Path, orders: SqlCatalog) -> None:
-    with pytest.raises(UsageError, match="archive"):
-        request_tag(config, "noon")
-    with pytest.raises(UsageError, match="connect_url is not set"):
-        request_tag(minimal_config(tmp_path, source=SOURCE, log=KAFKA), "noon")
-
-
-def test_lake_that_does_not_exist_has_no_tags(settings: Config) -> None:
     assert list_tags(settings) == ()
 
 

@@ -5,20 +5,16 @@ was removed or changed.
 """
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from replicator.cli.render import print_checks
 from replicator.cli.render_status import print_status
-from replicator.cli.stack import _shown
 from replicator.operations.check.result import CheckResult
 from replicator.operations.stack.process import Child
 from replicator.operations.stack.state import (
-    Endpoints,
     PartState,
-    PartStatus,
     StackState,
     load_state,
     save_state,
@@ -124,14 +120,6 @@ def test_check_json_is_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
             {"name": "lake: catalog", "status": "fail", "found": "away", "next_step": "start it"},
         ],
     }
-
-
-def test_stack_json_has_the_published_keys() -> None:
-    assert _shown(Endpoints()).keys() >= {
-        *("mysql_host", "mysql_port", "mysql_user", "bootstrap_servers", "connect_url", "registry_url"),
-    }
-    part = asdict(PartStatus("kafka", True, True, 7, "127.0.0.1:9092", "kafka.log"))
-    assert part.keys() >= {"part", "running", "healthy", "pid", "address", "log"}
 
 
 def test_stack_state_text_is_unchanged(tmp_path: Path) -> None:

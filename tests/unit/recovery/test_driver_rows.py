@@ -49,15 +49,6 @@ def test_spark_reads_rows_that_may_be_too_large_for_memory(config: Config) -> No
     assert rows_per_range(config, table(KEY, usual=100_000), cores=2) is None
 
 
-def test_spark_reads_a_table_that_has_no_ranges(config: Config) -> None:
-    assert rows_per_range(config, table(), cores=2) is None
-
-
-def test_executors_on_other_machines_read_the_rows(config: Config) -> None:
-    spark = config.spark.model_copy(update={"master": "spark://cluster:7077"})
-    assert rows_per_range(config.model_copy(update={"spark": spark}), table(KEY), cores=2) is None
-
-
 @pytest.mark.parametrize(
     ("host", "mode", "plain"),
     [

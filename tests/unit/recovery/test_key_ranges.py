@@ -57,9 +57,3 @@ def test_a_part_of_a_table_is_divided_by_a_walk_of_the_index() -> None:
     found = KeyRanges.of(connection, part, ("900",), 400)
     assert ends(found, connection) == ["300", "900"]
     assert "`id` BETWEEN 200 AND 900" in connection.exec_driver_sql.call_args_list[0].args[0]
-
-
-def test_keys_with_leading_zeros_end_at_the_last_one() -> None:
-    connection = server(("0001",))
-    found = KeyRanges.of(connection, table(10), ("0010",), 4)
-    assert ends(found, connection) == ["4", "8", "0010"]

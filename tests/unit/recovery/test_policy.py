@@ -58,10 +58,6 @@ def test_nothing_is_requested_if_the_operator_is_to_be_asked_or_the_source_canno
         assert healing.plan({ORDERS}, {BILLS: ["total"]}, no_request, 0).due == {}
 
 
-def test_a_table_that_continues_is_not_read_again() -> None:
-    assert paused(EventsLost("lost")).plan(set(), {}, no_request, 0).due == {}
-
-
 def test_another_cause_replaces_the_former_one() -> None:
     healing = paused(EventsLost("lost"))
     healing.note(ORDERS, MissingKey("no key"))
@@ -102,16 +98,6 @@ def test_only_a_repetition_of_the_same_cause_waits() -> None:
     assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).later == {ORDERS: HOUR_MS + 1_000}
     healing.note(ORDERS, UnloggedChange("a statement"))
     assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).due == {ORDERS: "a statement"}
-
-
-def test_causes_that_alternate_wait_too() -> None:
-    healing, reasons = paused(EventsLost("lost")), ("lost", "a statement")
-    for at_ms, reason in enumerate(reasons):
-        healing.plan({ORDERS}, {}, lambda _: ended(at_ms, changed=1, reason=reason), 2_000)  # noqa: B023
-    last = ended(1, changed=1, reason="a statement")
-    for cause, at_ms in ((EventsLost("lost"), 0), (UnloggedChange("a statement"), 1)):
-        healing.note(ORDERS, cause)
-        assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).later == {ORDERS: HOUR_MS + at_ms}
 
 
 def test_the_time_of_a_later_reread_is_told_once_per_pause() -> None:

@@ -119,11 +119,6 @@ def test_statement_from_before_the_rows_were_read_does_not_count(tmp_path: Path,
     harness.staging.drop.assert_not_called()
 
 
-def test_statement_about_another_table_does_not_count(tmp_path: Path) -> None:
-    later = [statement(400, "bills", "DROP"), statement(410, "bills", "CREATE")]
-    assert Harness(tmp_path, [*tables(), *later]).catch_up()
-
-
 def test_dropped_table_keeps_the_rows_that_were_read(tmp_path: Path) -> None:
     """As its mirror keeps its rows, which have to be those of the source before the statement."""
     assert Harness(tmp_path, [*tables(), statement(400, "orders", "DROP")]).catch_up()

@@ -56,13 +56,6 @@ def test_reading_waits_until_the_connector_knows_the_newest_partitions() -> None
     assert waiting.added.seconds_left(3) == 0
 
 
-def test_waiting_ends_when_the_mirror_stops() -> None:
-    stopping = StopSignal(threading.Event(), threading.Event())
-    waiting = Waiting(1)
-    stopping.cancelled.set()
-    assert waiting.added.wait(lambda: 2, stopping) is True
-
-
 class Steps(StopSignal):  # no slots, so it can have steps
     """Does the next step instead of each wait."""
 
@@ -107,7 +100,3 @@ def test_it_ends_if_reading_must_stop_or_the_watch_has_ended(prepared: PreparedT
     rows = PreparedRows(prepared, A, lambda _: None)
     assert not rows.wait(lambda: END, stopped)
     assert not rows.wait(lambda: END, Steps(prepared.end))
-
-
-def test_nothing_is_awaited_without_a_watch() -> None:
-    assert not PreparedRows(PreparedTransactions(), A, lambda _: None).wait(lambda: END, Steps())

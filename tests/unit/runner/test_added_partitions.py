@@ -1,7 +1,6 @@
 """The scheduler if a topic gets partitions."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,24 +52,6 @@ def test_scheduler_pauses_a_table_whose_topic_got_partitions_before_it_reads_the
     assert harness.done == ["shop.users"]
     assert paused_reason(harness).startswith("the topic shop.shop.orders has 2 partitions and had 1 before")
     assert harness.ledger.pause.call_args.kwargs == {"stays": True}
-
-
-def test_recreated_topic_may_have_more_partitions(harness: SchedulerHarness) -> None:
-    harness.markers = recorded({"shop.shop.orders": 1})
-    harness.mirror.check_log()
-    harness.ledger.is_another_topic.side_effect = lambda _table, topic, _id: topic == "shop.shop.orders"
-    reset_topic: Any = harness.mirror.context.writer.reset_topic
-    reset_topic.side_effect = lambda table, *new: harness.markers.update(
-        {table.name: harness.markers[table.name].with_new_topic(*new)}
-    )
-    more = {"shop.shop.orders": {0: 5, 1: 3}, "shop.shop.users": {0: 5}}
-    list_offsets(harness, more)
-    harness.mirror.advance(more)
-    assert harness.mirror.summary().paused == {}
-    assert harness.done == ["shop.orders"]
-    assert harness.mirror.context.partition_counts.first("shop.shop.orders") == 2
-    # It is recorded before the first event of the new topic.
-    assert reset_topic.call_args.args[1:] == ("shop.shop.orders", harness.log.topic_id.return_value, 2)
 
 
 @pytest.mark.parametrize("known", [{}, None])

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from replicator.errors import ConfigError
 from replicator.model.commit_marker import OffsetRange
-from replicator.runner.archive_run import apply_archive, chunk_goals, open_archive
+from replicator.runner.archive_run import apply_archive, open_archive
 from replicator.sources.archive import ArchiveWriter
 from tests.support.config import minimal_config
 
@@ -47,14 +47,6 @@ def test_apply_archive_reports_the_events_of_all_chunks() -> None:
     assert reported == [(0, 7), (3, 7), (6, 7)]
 
 
-def test_apply_archive_stops_between_two_chunks() -> None:
-    chunks = [(OffsetRange("t", 0, 0, 5),), (OffsetRange("t", 0, 5, 9),)]
-    scheduler = archive_scheduler(chunks, {"t": {0: 9}})
-    scheduler.advance.side_effect = lambda *_: scheduler.stopping.set()
-    apply_archive(scheduler)
-    assert scheduler.advance.call_count == 1
-
-
 @pytest.mark.parametrize(
     ("mirrored", "paused", "said"),
     [
@@ -80,11 +72,3 @@ def test_open_archive_refuses_topics_with_another_prefix(tmp_path: Path) -> None
         open_archive(config, tmp_path / "recorded")
     assert caught.value.hint == 'set topic_prefix = "shop" in [log]'
     assert 'have the prefix "shop", not "history"' in caught.value.message
-
-
-def test_chunk_goals_end_with_the_end_offsets_of_all_topics() -> None:
-    """The lake may have all events of a topic, and its table may have been renamed meanwhile."""
-    chunks = [(OffsetRange("a", 0, 0, 5), OffsetRange("a", 1, 2, 5)), (OffsetRange("a", 0, 5, 9),)]
-    ends = {"a": {0: 9, 1: 9}, "b": {0: 3}}
-    assert list(chunk_goals(chunks, ends)) == [{"a": {0: 5, 1: 5}}, ends]
-    assert list(chunk_goals([], ends)) == [ends]

@@ -27,11 +27,6 @@ def test_second_process_is_refused_after_the_state_folder_was_deleted(tmp_path: 
         pass
 
 
-def test_mirrors_with_other_state_folders_do_not_exclude_each_other(tmp_path: Path) -> None:
-    with only_one(config_in(tmp_path / "a")), only_one(config_in(tmp_path / "b")):
-        pass
-
-
 def test_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with pytest.raises(ConfigError, match="state folder"), only_one(config_in(tmp_path / "state")):

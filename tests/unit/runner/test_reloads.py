@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from replicator.config import Config, load
-from replicator.errors import ConfigError
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
 from replicator.runner.run_record import ReloadOutcome, RunRecorder, read_record
 from tests.support.config_files import GOOD, load_text
@@ -109,12 +108,6 @@ def test_changes_are_those_since_the_last_accepted_configuration(run: Run, text:
     assert changed == [("apply.trigger",), ("source.exclude",), ("source.exclude",)]
 
 
-def test_unchanged_file_begins_a_new_session(run: Run) -> None:
-    run.reloads.request()
-    run.follow()
-    assert [outcome.changed for outcome in run.outcomes(1)] == [()]
-
-
 @pytest.mark.parametrize(
     ("replaced", "said", "hint"),
     [
@@ -143,16 +136,6 @@ def test_refused_configuration_ends_no_session(
     assert [outcome.changed for outcome in run.outcomes(2)] == [(), ("apply.trigger",)]
 
 
-def test_error_of_the_start_checks_is_the_reason(run: Run) -> None:
-    def refuse() -> Config:
-        raise ConfigError("the connector loses data", "run: replicator connect")
-
-    run.reader = refuse
-    run.reloads.request()
-    [outcome] = run.outcomes(1)
-    assert (outcome.refused, outcome.hint) == ("the connector loses data", "run: replicator connect")
-
-
 def test_requests_during_a_reload_are_answered_together_after_it(run: Run, text: str) -> None:
     run.reloads.request()
     assert run.ended.wait(WAIT_S)
@@ -178,11 +161,3 @@ def test_run_that_must_end_begins_no_other_session() -> None:
     assert (stopping.is_set(), control.take()) == (True, None)
     control.begin(later)
     assert later.is_set()
-
-
-def test_session_that_is_offered_between_two_sessions_is_not_missed() -> None:
-    control, stopping = SessionControl(), threading.Event()
-    wanted = session()
-    control.offer(wanted)
-    control.begin(stopping)
-    assert (stopping.is_set(), control.take(), control.take()) == (True, wanted, None)

@@ -66,20 +66,6 @@ def test_other_tables_get_their_new_events_in_each_round_of_a_backlog(backlog: B
     assert all(end - start <= 10 for start, end in backlog.of("orders"))
 
 
-def test_rounds_end_at_the_goal_when_the_mirror_does_not_follow_the_log(backlog: Backlog) -> None:
-    Rounds(backlog.mirror, follows=False).advance({ORDERS: {0: 25}, USERS: {0: 1}})
-    assert_whole(backlog.of("orders"), 25)
-    assert backlog.of("users") == [(0, 1)]
-
-
-def test_a_backlog_alone_is_read_in_full_rounds(backlog: Backlog) -> None:
-    left: list[int] = []
-    backlog.mirror._on_batch = lambda report: left.append(report.backlog)
-    Rounds(backlog.mirror, follows=False).advance({ORDERS: {0: 25}})
-    assert backlog.of("orders") == [(0, 10), (10, 20), (20, 25)]
-    assert left == [15, 5, 0]
-
-
 def test_rounds_stop_between_two_slices(backlog: Backlog) -> None:
     backlog.mirror._on_batch = lambda _report: backlog.mirror.stopping.set()
     Rounds(backlog.mirror, follows=True).advance({ORDERS: {0: 25}})
@@ -95,15 +81,6 @@ def test_rounds_end_when_a_table_with_a_backlog_fails(backlog: Backlog) -> None:
     backlog.broken.clear()
     rounds.idle()
     assert_whole(backlog.of("orders"), 25)
-
-
-def test_rounds_do_nothing_when_no_retry_is_due(backlog: Backlog) -> None:
-    rounds = Rounds(backlog.mirror, follows=False)
-    rounds.idle()
-    rounds.advance({USERS: {0: 1}})
-    backlog.users_end = 9
-    rounds.idle()
-    assert backlog.of("users") == [(0, 1)]
 
 
 def test_events_that_came_during_a_reread_are_applied_after_it(backlog: Backlog) -> None:

@@ -1,7 +1,6 @@
 """What the record of a run says of a process that runs, ended, was killed, or is on another machine."""
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from replicator.config import Config
-from replicator.errors import LakeUnavailable
 from replicator.model.common import now_ms
 from replicator.runner import run_record
 from replicator.runner.run_record import RunRecord, RunRecorder, read_record, write_record
@@ -49,12 +47,6 @@ def test_record_says_what_the_process_does(config: Config, tmp_path: Path) -> No
     assert last.ended_ms >= last.began_ms
 
 
-def test_record_has_the_reason_of_the_end(config: Config) -> None:
-    with pytest.raises(LakeUnavailable), RunRecorder(config, None).recording():
-        raise LakeUnavailable("the catalog is away")
-    assert recorded(config).reason == "the catalog is away"
-
-
 def test_killed_process_is_noticed_by_its_id(config: Config) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         ticks = run_record._start_ticks(other.pid)
@@ -70,12 +62,6 @@ def test_process_of_another_machine_runs_as_long_as_it_writes_its_record(config:
     record = replace(RunRecord.of_this_process("shop.toml"), host="another", started=1, follows=True)
     assert record.state == "running"
     assert replace(record, seen_ms=now_ms() - 60_000).state == "killed"
-
-
-def test_record_is_written_again_after_its_folder_was_deleted(config: Config) -> None:
-    with RunRecorder(config, None).recording():
-        shutil.rmtree(config.mirror.state_dir)
-        until(lambda: read_record(config), seconds=10, doing="a new record")
 
 
 def test_record_of_an_earlier_version_is_read(config: Config) -> None:

@@ -19,14 +19,12 @@ from replicator.errors import (
     Remedy,
     ReplicatorError,
     SourceUnavailable,
-    TablePaused,
     UnsupportedChange,
 )
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.events import BadRecord, RawRecord
 from replicator.model.table import TableId
-from replicator.recovery.retries import Retries
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import Stopwatch
 from tests.support.scheduler_harness import ENDS, SchedulerHarness, spark_error
@@ -108,15 +106,6 @@ def test_scheduler_pauses_a_table_whose_batches_apply_changes_and_advance_no_mar
     assert "replicator heal shop.orders" in hint
 
 
-def test_scheduler_accepts_batches_without_changes_that_advance_no_marker(harness: SchedulerHarness) -> None:
-    """A table without a good event has no columns yet; its bad events are in quarantine."""
-    harness.work = lambda _context, task, _watch: BatchStats(
-        {}, (), 1, 0, (), {r.partition: PartitionProgress(r.end) for r in task.ranges}, None, None
-    )
-    harness.mirror.advance(ENDS)
-    assert not harness.mirror.failing
-
-
 def test_scheduler_pauses_only_the_table_whose_lake_table_is_unavailable(harness: SchedulerHarness) -> None:
     harness.broken["shop.orders"] = LakeUnavailable("its metadata are broken", "check [lake]")
     for tries in (1, 2, 3):
@@ -168,17 +157,6 @@ def test_scheduler_continues_when_schema_changes_cannot_be_quarantined(harness: 
     assert harness.mirror.summary().quarantined == 1
 
 
-def test_scheduler_resets_the_failure_count_after_a_success(harness: SchedulerHarness) -> None:
-    ends: dict[str, dict[int, int]] = {"shop.shop.orders": {0: 0}}
-    for broken in (True, True, False, True, True, False):
-        ends["shop.shop.orders"][0] += 1
-        harness.broken = {"shop.orders": spark_error()} if broken else {}
-        harness.mirror.advance(ends)
-    assert harness.mirror.summary().paused == {}
-    assert harness.done == ["shop.orders"] * 2
-    assert not harness.mirror.failing
-
-
 def test_scheduler_delays_the_retry_of_a_failing_table(tmp_path: Path) -> None:
     harness = SchedulerHarness(tmp_path, retry_delays=(1000.0, 1000.0))
     harness.broken["shop.orders"] = spark_error()
@@ -206,14 +184,6 @@ def test_tables_that_fail_are_no_outage_if_another_table_shows_that_the_lake_ans
     assert set(harness.mirror.summary().paused) == {"shop.orders", "shop.users"}
 
 
-def test_errors_of_all_tables_of_a_batch_are_no_outage_of_the_lake(harness: SchedulerHarness) -> None:
-    harness.broken = {"shop.orders": spark_error("one"), "shop.users": KeyError("other")}
-    for tries in (1, 2, 3):
-        harness.mirror.advance(ENDS)
-        assert bool(harness.mirror.failing) is (tries < 3)
-    assert harness.mirror.summary().paused == {"shop.orders": "one", "shop.users": "KeyError: 'other'"}
-
-
 def test_scheduler_retries_at_once_when_the_source_supplies_a_definition(tmp_path: Path) -> None:
     """The log has no definition of the table, so no new record would cause a retry."""
     harness = SchedulerHarness(tmp_path, source={"tables": ["*.*"], "url": "mysql://cdc@127.0.0.1/shop"})
@@ -239,12 +209,6 @@ def test_scheduler_pauses_a_table_only_when_the_lake_records_the_pause(harness: 
     assert harness.mirror.summary().paused == {"shop.orders": "odd"}
 
 
-def test_scheduler_counts_the_quarantined_events_of_a_paused_table(harness: SchedulerHarness) -> None:
-    harness.broken["shop.orders"] = TablePaused("3 events", "look", quarantined=3)
-    harness.mirror.advance(ENDS)
-    assert harness.mirror.summary().quarantined == 3
-
-
 SAME_NAME: Offsets = {"shop.crm.orders": {0: 5}, "shop.shop.orders": {0: 5}}
 
 
@@ -257,16 +221,6 @@ def test_scheduler_pauses_the_second_table_of_one_lake_name(harness: SchedulerHa
     assert table == TableId("shop", "orders")
     assert "source.tables" in hint
     assert "namespace" in hint
-
-
-def test_scheduler_continues_the_table_that_already_has_the_lake_name(harness: SchedulerHarness) -> None:
-    progress = {"shop.shop.orders": {0: PartitionProgress(2)}}
-    harness.markers["orders"] = CommitMarker("shop", 1, 1, progress)
-    harness.mirror.advance(SAME_NAME)
-    assert harness.done == ["shop.orders"]
-    assert list(harness.mirror.summary().paused) == ["crm.orders"]
-    harness.mirror.advance({"shop.crm.orders": {0: 9}, "shop.shop.orders": {0: 9}})
-    assert harness.done == ["shop.orders"] * 2
 
 
 def test_scheduler_keeps_progress_when_the_topic_prefix_changes(harness: SchedulerHarness) -> None:
@@ -378,72 +332,11 @@ def test_scheduler_retries_a_missing_definition_while_it_may_arrive(
     assert harness.done == ["shop.users"]
 
 
-def test_scheduler_continues_a_table_when_its_definition_arrives(harness: SchedulerHarness) -> None:
-    harness.log.grows = True
-    harness.broken["shop.orders"] = MissingSchema("no definition of shop.orders")
-    harness.mirror.advance(ENDS)
-    harness.broken.clear()
-    harness.mirror.advance(ENDS)
-    assert harness.done == ["shop.users", "shop.orders"]
-    assert harness.mirror.summary().paused == {}
-
-
-def test_retries_begin_after_two_seconds() -> None:
-    failing = Retries()
-    table = TableId("shop", "orders")
-    assert failing.failed(table) == 2.0
-    assert failing.must_wait(table)
-    assert 0 < failing.seconds_left() <= 2.0
-
-
-def test_scheduler_removes_a_recorded_failure_when_the_table_succeeds(harness: SchedulerHarness) -> None:
-    harness.broken["shop.orders"] = spark_error()
-    harness.mirror.advance(ENDS)
-    ((table, reason, hint, _), _) = harness.ledger.note_failure.call_args
-    assert (table, reason, hint) == (TableId("shop", "orders"), "this file is odd", None)
-    assert harness.ledger.forget_failure.call_count == 0
-    harness.broken.clear()
-    harness.mirror.advance(ENDS)
-    harness.mirror.advance(ENDS)
-    harness.ledger.forget_failure.assert_called_once_with(TableId("shop", "orders"))
-
-
 def test_scheduler_continues_when_a_failure_cannot_be_recorded(harness: SchedulerHarness) -> None:
     harness.ledger.note_failure.side_effect = LakeUnavailable("away")
     harness.broken["shop.orders"] = spark_error()
     harness.mirror.advance(ENDS)
     assert harness.mirror.failing
-
-
-def test_scheduler_does_not_retry_a_paused_table(harness: SchedulerHarness) -> None:
-    """A retry would prevent the end of a run with `--until-caught-up`."""
-    topic = "shop.shop.orders"
-    harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
-    harness.broken["shop.orders"] = spark_error()
-    harness.mirror.advance(ENDS)
-    assert harness.mirror.failing
-    harness.log.offsets.return_value = ({topic: {0: 4}, "shop.shop.users": {0: 0}}, ENDS)
-    harness.mirror.check_log()
-    assert list(harness.mirror.summary().paused) == ["shop.orders"]
-    assert not harness.mirror.failing
-
-
-def test_unread_chunks_contain_the_events_missing_in_the_lake(tmp_path: Path) -> None:
-    harness = SchedulerHarness(tmp_path, apply={"max_events": 4})
-    topic = "shop.shop.orders"
-    harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
-    found = harness.mirror.unread_chunks(harness.mirror.check_log()[1])
-    assert [[(r.topic, r.start, r.end) for r in chunk] for chunk in found] == [
-        [(topic, 2, 3), ("shop.shop.users", 0, 2)],
-        [(topic, 3, 5), ("shop.shop.users", 2, 5)],
-    ]
-
-
-def test_scheduler_maintains_the_committed_tables_after_a_batch(harness: SchedulerHarness) -> None:
-    harness.broken["shop.orders"] = spark_error()
-    harness.mirror.advance(ENDS)
-    harness.upkeep.committed.assert_called_once_with({TableId("shop", "users")})
-    harness.upkeep.run_slice.assert_called_once()
 
 
 def test_scheduler_maintains_no_table_without_a_batch_or_when_it_must_stop(harness: SchedulerHarness) -> None:

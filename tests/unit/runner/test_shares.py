@@ -94,19 +94,6 @@ def test_a_backlog_beside_other_tables_is_read_at_its_pace() -> None:
     assert planned({"big": 5_000, "a": 30, "b": 20}) == {"big": 100, "a": 30, "b": 20}
 
 
-def test_a_backlog_alone_gets_the_whole_round() -> None:
-    assert planned({"big": 5_000}) == {"big": 1_000}
-    assert planned({"big": 5_000, "other": 4_000}) == {"big": 500, "other": 500}
-
-
-def test_slices_are_not_smaller_than_what_a_commit_is_worth() -> None:
-    assert planned({f"t{n}": 90 for n in range(100)}) == {f"t{n}": 50 for n in range(100)}
-
-
-def test_a_waiting_table_takes_no_share_of_others() -> None:
-    assert planned({"big": 5_000, "waiting": 5_000}, {"waiting"}) == {"big": 1_000, "waiting": 50}
-
-
 def test_pace_follows_the_time_that_slices_take() -> None:
     pace = Pace(trigger=10.0, events=1_000)
     assert pace.after(1_000, seconds=20.0, round_seconds=21.0).events == 525

@@ -18,20 +18,6 @@ def test_stop_on_signals_sets_the_event_and_restores_the_handlers(number: signal
     assert signal.getsignal(number) is before
 
 
-def test_stop_on_signals_changes_no_handler_in_another_thread() -> None:
-    found: list[object] = []
-
-    def work() -> None:
-        with stop_on_signals(threading.Event()):
-            found.append(signal.getsignal(signal.SIGTERM))
-
-    before = signal.getsignal(signal.SIGTERM)
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [before]
-
-
 def test_hangup_reloads_and_stops_nothing() -> None:
     before, stopping, reloads = signal.getsignal(signal.SIGHUP), threading.Event(), []
     with reload_on_hangup(lambda: reloads.append(1), stopping):

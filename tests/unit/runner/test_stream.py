@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
-from replicator.errors import JavaGone, LakeUnavailable, LogUnavailable, NotCaughtUp
+from replicator.errors import LakeUnavailable, LogUnavailable, NotCaughtUp
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.stream import KafkaStream, _Batches, _wait, follow, starting_offsets
@@ -71,14 +71,6 @@ def test_follow_waits_only_for_the_log_when_run_until_caught_up() -> None:
     assert streams.ends == [None]
 
 
-def test_follow_does_not_restart_a_stream_when_java_has_ended() -> None:
-    ended = subprocess.Popen(["true"])
-    streams = Streams(LakeUnavailable("the Java side is gone"), None, java=ended)
-    with pytest.raises(JavaGone):
-        streams.follow()
-    assert streams.ends == [None]
-
-
 def test_follow_retries_failed_tables_before_the_end() -> None:
     streams = Streams(None, None, None)
     waits: list[int] = []
@@ -90,13 +82,6 @@ def test_follow_retries_failed_tables_before_the_end() -> None:
     streams.mirror.failing, streams.mirror.await_retry = True, await_retry
     streams.follow(until_caught_up=True)
     assert (waits, streams.ends) == ([2, 1], [])
-
-
-def test_follow_ends_when_the_mirror_stops() -> None:
-    streams = Streams(None)
-    streams.mirror.stopping.set()
-    streams.follow()
-    assert streams.ends == [None]
 
 
 def test_stream_starts_at_the_end_of_excluded_topics(tmp_path: Path) -> None:
@@ -156,17 +141,9 @@ def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]], *, statements: 
 OLD, NEW = {"t": {0: 5}}, {"t": {0: 6}}
 
 
-def test_follow_starts_one_stream_when_the_goal_is_reached_already() -> None:
-    assert follow_to(Goal(waits=0), [OLD]) == 1
-
-
 def test_follow_waits_for_the_goal_and_applies_events_that_arrive_meanwhile() -> None:
     assert follow_to(Goal(waits=1), [OLD, NEW, NEW]) == 2
     assert follow_to(Goal(waits=3), [OLD, NEW, NEW, NEW]) == 3
-
-
-def test_follow_starts_no_further_stream_when_no_event_arrives_before_the_goal() -> None:
-    assert follow_to(Goal(waits=1), [OLD, OLD]) == 1
 
 
 def test_follow_applies_statements_that_arrive_before_the_goal_without_an_event() -> None:

@@ -1,9 +1,7 @@
 """The summary of a run names the tables that were read from the source."""
 
 from dataclasses import replace
-from typing import Any
 
-from replicator.cli.run import finish
 from replicator.model.common import now_ms
 from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
@@ -25,11 +23,3 @@ def test_summary_has_the_tables_that_were_read_in_this_run() -> None:
     ]
     assert totals.summary({}, [done, *others]).reread == {"shop.items": 1, "shop.orders": 1_200}
     assert totals.summary({}).reread == {}
-
-
-def test_finish_prints_the_tables_that_were_read(capsys: Any) -> None:
-    totals = RunTotals(with_before=True)
-    finish(totals.summary({}, [request("orders", Phase.DONE, now_ms() + 1)]), complete=True)
-    out = capsys.readouterr().out
-    assert "0 events in 0 batches" in out
-    assert out.splitlines()[-1] == "shop.orders: 1,200 rows read from the source"

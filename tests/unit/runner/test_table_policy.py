@@ -1,7 +1,5 @@
 """The consequences of errors for a table or for the batch."""
 
-import itertools
-
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -13,9 +11,7 @@ from replicator.errors import (
     DecodeError,
     FencedError,
     LakeUnavailable,
-    LateDefinition,
     LogUnavailable,
-    MissingSchema,
     RegistryRefused,
     SourceUnavailable,
     TablePaused,
@@ -56,27 +52,12 @@ def test_verdict_depends_on_the_class_of_the_error(
     assert verdict(error, log_grows=log_grows) is expected
 
 
-def test_verdict_of_a_missing_definition_depends_on_the_log() -> None:
-    assert verdict(MissingSchema("x"), log_grows=True) is Verdict.RETRY
-    assert verdict(MissingSchema("x"), log_grows=False) is Verdict.PAUSE
-    assert verdict(LateDefinition("x"), log_grows=True) is Verdict.RETRY
-
-
 def test_decide_counts_the_events_that_pause_tables() -> None:
     paused = TablePaused("3 events", quarantined=3)
     decision = decide([TableOutcome(ORDERS, (), paused), TableOutcome(USERS, ())], log_grows=True)
     assert (decision.pause, decision.quarantined) == (((ORDERS, paused),), 3)
     assert decision.advanced == (USERS,)
     assert (decision.error, decision.outage) == (None, None)
-
-
-def test_decide_reports_no_outage_without_a_failed_request_to_the_lake() -> None:
-    errors = (PySparkException("odd"), KeyError("odd"), LakeUnavailable("no disk"))
-    for one, other in itertools.product(errors, errors):
-        found = decide([TableOutcome(ORDERS, (), one), TableOutcome(USERS, (), other)], log_grows=True)
-        refused = isinstance(one, LakeUnavailable) and isinstance(other, LakeUnavailable)
-        assert (found.outage is not None) is refused
-        assert [table for table, _ in found.probe] == [ORDERS, USERS]
 
 
 def test_decide_reports_an_outage_only_when_all_of_several_tables_fail() -> None:

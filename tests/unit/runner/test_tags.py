@@ -78,11 +78,6 @@ def harness(tmp_path: Path) -> Harness:
     return Harness(tmp_path)
 
 
-def test_tag_waits_for_the_connector(harness: Harness) -> None:
-    assert harness.result().state is TagState.STARTED
-    assert harness.tags.is_busy
-
-
 def test_tag_fails_if_the_connector_must_begin_again(harness: Harness) -> None:
     assert harness.result().state is TagState.STARTED
     assert harness.noted.note("a.B: reads x, but this is no longer available on the server.")
@@ -113,13 +108,6 @@ def test_position_of_a_tag_is_chosen_once_new_tables_are_read(harness: Harness) 
     harness.recovery._waiting.clear()
     assert harness.result().state is TagState.STARTED
     assert harness.tags.is_started
-
-
-def test_source_is_asked_for_new_tables_before_the_position_is_chosen(harness: Harness) -> None:
-    harness.new_tables.must_ask = True
-    assert harness.result().state is TagState.REQUESTED
-    harness.new_tables.must_ask = False
-    assert harness.result().state is TagState.STARTED
 
 
 @pytest.mark.parametrize("end", [lambda _: None, lambda h: h.request(held=False)])
@@ -171,15 +159,3 @@ def test_an_unexpected_error_of_one_table_fails_the_tag_and_nothing_else(
     harness.tags._settle(ORDERS, "shop.shop.orders", pending)
     failed = harness.result()
     assert (failed.state, failed.reason) == (TagState.FAILED, "shop.orders: KeyError: 'odd'")
-
-
-def test_scheduled_tag_waits_until_tables_are_read(tmp_path: Path) -> None:
-    harness = Harness(tmp_path, tags={"every": "1 hour"})
-    harness.store.forget(NOON)
-    harness.new_tables.must_ask = True
-    harness.tags.begin(ENDS)
-    assert harness.store.read() == []
-    harness.new_tables.must_ask = False
-    harness.tags.poll_now()
-    harness.tags.begin(ENDS)
-    assert [tag.state for tag in harness.store.read()] == [TagState.STARTED]

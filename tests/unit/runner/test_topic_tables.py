@@ -69,19 +69,6 @@ def test_topic_tables_are_found_by_events_when_there_are_no_definitions() -> Non
         topics.table("shop.transaction")
 
 
-def test_topic_tables_use_the_topic_name_until_the_first_event() -> None:
-    events: dict[str, list[bytes]] = {"shop.shop.a_b": []}
-    source = log(events)
-    topics = TopicTables(source, SchemaTracker(JsonFormat()), lambda _: True)
-    assert topics.table("shop.shop.a_b") == TableId("shop", "a_b")
-    events["shop.shop.a_b"].append(change_event("c", Place(1, 5), "a b", after={"id": 1}))
-    source.offsets.return_value = ({"shop.shop.a_b": {0: 0}}, {"shop.shop.a_b": {0: 1}})
-    assert topics.table("shop.shop.a_b") == TableId("shop", "a_b")
-    assert source.offsets.call_count == 1
-    topics.invalidate()
-    assert topics.table("shop.shop.a_b") == TableId("shop", "a b")
-
-
 def test_topic_tables_fetch_events_without_a_table_name_once() -> None:
     """Flattened events have no table name."""
     topic, nothing = "shop.shop.a_b", change_event("c", Place(1, 5), "a b").replace(b'"source"', b'"origin"')
@@ -111,13 +98,3 @@ def test_topic_tables_refuse_two_included_tables_of_one_topic() -> None:
     wanted.discard("db.a b")
     assert TopicTables(log(), schemas, wanted.__contains__).table("shop.db.a_b") == TableId("db", "a$b")
     TopicTables(log(), schemas, wanted.__contains__).check_alone("shop.db.a_b")
-
-
-def test_topic_tables_ignore_a_dropped_table() -> None:
-    schemas = SchemaTracker(JsonFormat())
-    define(schemas, "db", "a b")
-    define(schemas, "db", "a$b", pos=5)
-    topics = TopicTables(log(), schemas, lambda _: True)
-    define(schemas, "db", "a b", kind="DROP", pos=6)
-    topics.check_alone("shop.db.a_b")
-    assert topics.table("shop.db.a_b") == TableId("db", "a$b")

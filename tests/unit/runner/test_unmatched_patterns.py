@@ -55,10 +55,6 @@ def test_check_log_does_not_warn_of_rules_for_former_column_names(tmp_path: Path
     assert warned(harness) == []
 
 
-def test_check_log_warns_of_no_pattern_when_the_log_defines_no_table(tmp_path: Path) -> None:
-    assert warned(SchedulerHarness(tmp_path, **UNMATCHED)) == []
-
-
 def define(harness: SchedulerHarness, table: str, *columns: str) -> None:
     """Define a table as the log would."""
     schema = TableSchema(tuple(Column(name, LONG) for name in columns))

@@ -69,12 +69,6 @@ def test_dropped_database_is_in_the_statement(ddl: str, expected: str | None) ->
     assert dropped_database(parse(ddl)) == expected
 
 
-def test_tables_of_a_dropped_database_are_gone(source: Source) -> None:
-    source.drop_database()
-    assert [source.is_gone("t"), source.is_gone("u"), source.is_gone("t", "other")] == [True, True, False]
-    assert source.histories.tables_called("shop.t") == set()
-
-
 def test_table_that_is_created_in_a_recreated_database_has_no_earlier_rows(source: Source) -> None:
     dropped = source.drop_database("`shop`")
     source.create("t")
@@ -90,19 +84,6 @@ def test_snapshot_that_drops_a_database_keeps_the_rows(source: Source, mark: dic
     assert not source.is_gone("t")
     source.create("t")
     assert source.recreated("t") == [False]
-
-
-def test_table_stays_renamed_when_its_earlier_database_is_dropped(source: Source) -> None:
-    source.pos += 10
-    ddl = "RENAME TABLE shop.t TO other.v"
-    source.apply(
-        schema_change_event(
-            Place(1, source.pos), "v", COLUMNS, ["id"], kind="ALTER", ddl=ddl, database="other"
-        )
-    )
-    source.drop_database()
-    assert source.histories.later_names(TableId("shop", "t")) == {TableId("other", "v")}
-    assert not source.is_gone("v", "other")
 
 
 def test_database_in_another_letter_case_may_be_the_same(source: Source) -> None:

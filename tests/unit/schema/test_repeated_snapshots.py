@@ -84,11 +84,3 @@ def test_rows_of_an_epoch_replace_earlier_ones_if_no_source_can_be_read() -> Non
     assert archived.unlogged is None
     assert not read_again.recreated
     assert "snapshot" in str(read_again.unlogged)
-
-
-def test_history_until_a_version_keeps_one_of_the_current_name() -> None:
-    second = LAGGING.versions[1].at
-    assert LAGGING.until(second).versions == LAGGING.versions[:2]
-    assert LAGGING.until(None) is LAGGING
-    assert LAGGING.until(LAGGING.versions[-1].at) is LAGGING
-    assert replace(LAGGING, own=2).until(second).versions == LAGGING.versions[:3]

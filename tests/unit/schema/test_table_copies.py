@@ -101,12 +101,6 @@ def test_table_that_takes_over_a_name_has_other_rows(source: Source) -> None:
     assert source.histories.history(T).is_barrier(1, 0)
 
 
-def test_table_that_takes_over_the_name_of_a_dropped_one_has_other_rows(source: Source) -> None:
-    source.define("t", "DROP TABLE t", kind="DROP")
-    source.rename(("staging", "t"))
-    assert source.unlogged() == [None, TAKEN_OVER]
-
-
 def test_table_that_exchanges_names_with_another_one_has_other_rows(source: Source) -> None:
     source.rename(("t", "tmp"), ("staging", "t"), ("tmp", "staging"))
     assert source.histories.history(T).versions[-1].unlogged == TAKEN_OVER
@@ -121,13 +115,6 @@ def test_copy_that_a_tool_made_has_the_same_rows(source: Source, dropped: bool) 
     else:
         source.rename(("t", "_t_del"), ("_t_gho", "t"))
     assert source.unlogged() == [None, None]
-
-
-def test_table_that_gets_its_name_back_has_its_rows_each_time(source: Source) -> None:
-    for _ in range(3):
-        source.rename(("t", "away"))
-        source.rename(("away", "t"))
-    assert source.unlogged() == [None] * 4
 
 
 def test_table_has_its_rows_after_a_failed_cutover(source: Source) -> None:
@@ -173,13 +160,6 @@ def test_column_that_a_copy_computes_is_unknown_in_existing_rows(
     assert ("x" in version.generated, version.unlogged) == (generated, None)
 
 
-def test_column_that_a_copy_fills_with_a_constant_is_known(source: Source) -> None:
-    constant = (*COLUMNS, ColumnSpec("x", "int", False, "5"))
-    found = source.alter_by_copy(("ADD x INT NOT NULL DEFAULT 5", constant)).schema.column("x")
-    assert found is not None
-    assert (found.fill, found.fill_unknown) == ("5", False)
-
-
 def test_new_expression_in_a_copy_changes_rows_without_events(source: Source) -> None:
     first = source.alter_by_copy(("ADD x INT AS (id * 2) STORED NOT NULL", WITH_X))
     assert first.generated == {"x"}
@@ -192,11 +172,3 @@ def test_new_expression_in_a_copy_changes_rows_without_events(source: Source) ->
     # The third copy has the name of the second one, but neither its statement nor its columns.
     third = source.alter_by_copy(("COMMENT 'later'", WITH_X), before=WITH_X)
     assert (third.unlogged, set(third.generated)) == (None, {"x"})
-
-
-def test_column_that_an_earlier_copy_dropped_keeps_its_values(source: Source) -> None:
-    source.define("t", "ALTER TABLE t ADD x INT NOT NULL", columns=WITH_X)
-    source.alter_by_copy(("DROP x", COLUMNS), before=WITH_X)
-    source.alter_by_copy(("ADD x INT NOT NULL", WITH_X))
-    last = source.alter_by_copy(("COMMENT 'later'", WITH_X), before=WITH_X)
-    assert last.carried == {"id": "id", "x": "x"}

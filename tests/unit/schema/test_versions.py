@@ -54,11 +54,6 @@ def test_renamed_column_has_all_its_names_in_every_version() -> None:
     assert doubts(line) == {}
 
 
-def test_exchanged_columns_have_both_names() -> None:
-    line = build_history([defined(1, "a", "b"), defined(2, "b", "a", renamed=(("a", "b"), ("b", "a")))])
-    assert names(line)[-1] == {"a": {"a", "b"}, "b": {"a", "b"}}
-
-
 def test_column_with_the_name_of_a_dropped_one_is_a_different_column() -> None:
     line = build_history(
         [
@@ -88,13 +83,6 @@ def test_added_column_may_be_a_missing_one_when_no_statement_explains_it() -> No
     assert doubts(build_history(declared)) == {"b": {"a"}}
     assert doubts(build_history([declared[0], defined(2, "id", "b", dropped=("A",))])) == {}
     assert doubts(build_history([declared[0], defined(2, "id", "b")])) == {"b": {"a"}}
-
-
-def test_drop_and_create_at_one_position_were_not_executed() -> None:
-    """After a restart, a connector sends them without a mark when it reads a table again for a signal."""
-    again = build_history([defined(1, "id", "a"), gone(2), defined(2, "id", "a")])
-    executed = build_history([defined(1, "id", "a"), gone(2), defined(3, "id", "a")])
-    assert [history.versions[-1].recreated for history in (again, executed)] == [False, True]
 
 
 def test_recreated_table_has_no_ambiguous_columns_unless_a_snapshot_read_it() -> None:

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -79,14 +78,6 @@ def test_archive_tells_how_many_partitions_a_topic_had_whose_beginning_it_has(wo
     log.offsets()
     assert log.first_partitions(T) == 1
     assert log.first_partitions(U) is None
-
-
-def test_archive_is_not_touched_while_kafka_has_everything(world: World) -> None:
-    log = JoinedLog(KeptLog(world.source, world.kept), RecordedPast(Mock(spec=[]), "shop"))
-    assert log.offsets()[0] == {T: {0: 0}, U: {0: 0}}
-    assert fetched(log, OffsetRange(T, 0, 0, 10)) == {T: [*range(10)]}
-    assert schema_offsets(log) == [0, 1, 2]
-    assert schema_offsets(log) == []
 
 
 def test_manifest_is_read_once_while_it_reaches_kafkas_first_offset(
@@ -169,16 +160,6 @@ def test_gap_is_reported_once_with_topic_and_reason(world: World) -> None:
     assert entry["topics"] == {T: "it ends at offset 9 of partition 0, and Kafka begins at 10"}
 
 
-def test_archive_that_does_not_exist_is_reported_once(world: World) -> None:
-    world.kept[T, 0] = 5
-    log = world.log()
-    with captured_logs() as entries:
-        for _ in range(3):
-            assert log.offsets()[0][T] == {0: 5}
-    (entry,) = [e for e in entries if e["log_level"] == "warning"]
-    assert "is not an event archive" in entry["reason"]
-
-
 def test_archive_of_other_topics_is_not_joined(world: World) -> None:
     with ArchiveWriter(world.past, topic_prefix="other", encoding="json"):
         pass
@@ -206,19 +187,6 @@ def test_topic_whose_archived_events_are_damaged_begins_in_kafka_after_some_atte
         assert log.offsets()[0][T] == {0: 12}
     (entry,) = [e for e in entries if e["log_level"] == "warning"]
     assert entry["topic"] == T
-
-
-def test_archive_that_comes_back_is_read_again(world: World) -> None:
-    world.record()
-    world.kept[T, 0] = 5
-    log = world.log()
-    for _ in range(4):
-        log.offsets()
-        shutil.move(world.past, world.past.with_name("away"))
-        with pytest.raises(LogUnavailable):
-            fetched(log, OffsetRange(T, 0, 1, 8))
-        shutil.move(world.past.with_name("away"), world.past)
-        assert fetched(log, OffsetRange(T, 0, 1, 8)) == {T: [*range(1, 8)]}
 
 
 def test_archive_that_was_replaced_by_another_one_is_not_read(world: World) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import SourceUnavailable
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.sources import oldest_unread
 from replicator.sources.oldest_unread import first_times, read_oldest
@@ -65,15 +64,3 @@ def test_first_transaction_after_what_is_known_to_be_read(
     complete = replace(BEHIND, offset=ConnectorOffset("mysql-bin.000002", 500))
     assert read_oldest(config(broker), complete, {}, seen).in_source_ms is None
     assert len(asked) == 1
-
-
-def test_position_that_the_source_does_not_have_is_no_error(
-    broker: MockBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def first_commit(_: object, __: str, pos: int) -> int | None:
-        if pos == 300:
-            raise SourceUnavailable("it is another server's")
-        return 8
-
-    monkeypatch.setattr(oldest_unread, "first_commit_s", first_commit)
-    assert read_oldest(config(broker), BEHIND, {}, ("mysql-bin.000002", 300)).in_source_ms == 8_000

@@ -9,7 +9,7 @@ import pytest
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.sources.connector.policy import MISSING, UNREACHABLE
-from replicator.sources.source_view import SourceView, _topic, read_source
+from replicator.sources.source_view import SourceView, read_source
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
 
@@ -69,21 +69,7 @@ def test_read_source_reads_the_connector_when_mysql_is_unavailable(connect: Conn
     assert (found.connector.state, found.connector.reason) == ("FAILED", "Connection refused ***")
 
 
-def test_read_source_treats_the_log_as_complete_without_kafka_connect() -> None:
-    found = read_source(config(None))
-    assert (found.is_asked, found.connector, found.source_problem, found.log_is_complete) == (
-        False,
-        None,
-        None,
-        True,
-    )
-
-
 @pytest.mark.parametrize(("pos", "complete"), [(499, False), (500, True)])
 def test_log_is_complete_when_the_offset_covers_the_end(pos: int, complete: bool) -> None:
     end, offset = BinlogEnd("b.000001", 500), ConnectorOffset("b.000001", pos)
     assert SourceView("p.", is_asked=True, end=end, offset=offset).log_is_complete is complete
-
-
-def test_topic_name_has_underscores_for_characters_that_kafka_does_not_allow() -> None:
-    assert _topic("p.", "my shop", "größe$1") == "p.my_shop.gr__e_1"

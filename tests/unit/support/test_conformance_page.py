@@ -47,15 +47,6 @@ def test_page_parts_are_written_separately(path: Path) -> None:
     assert render(page) == path.read_text(encoding="utf-8")
 
 
-def test_page_part_removes_cells_that_were_not_observed_again(path: Path) -> None:
-    write(path, {("INT", FIRST): "int", ("YEAR", FIRST): "int", ("YEAR", SECOND): "same"})
-    write(path, {("INT", FIRST): "long"}, columns=[FIRST])
-    assert parse(path.read_text(encoding="utf-8"))[TYPES.title] == {
-        "INT": {FIRST: "long"},
-        "YEAR": {SECOND: "same"},
-    }
-
-
 @pytest.mark.parametrize(
     ("seen", "told"),
     [
@@ -80,26 +71,3 @@ def test_page_part_fails_when_the_page_is_outdated(
         return
     with pytest.raises(AssertionError, match=told):
         run()
-
-
-def test_page_is_not_written_when_the_block_fails(path: Path) -> None:
-    def run() -> None:
-        with ConformancePage(path, write=True).part(TYPES.title) as part:
-            part.record("INT", FIRST, "int")
-            raise OSError
-
-    with pytest.raises(OSError):
-        run()
-    assert not path.exists()
-
-
-def test_page_part_refuses_cells_of_other_parts(path: Path) -> None:
-    with ConformancePage(path, write=True).part(TYPES.title, rows=["INT"]) as part:
-        with pytest.raises(AssertionError, match="no column"):
-            part.record("INT", "nowhere", "same")
-        with pytest.raises(AssertionError, match="another test's"):
-            part.record("YEAR", FIRST, "same")
-        part.record("INT", FIRST, "int")
-        part.record("INT", FIRST, "int")
-        with pytest.raises(AssertionError, match="then"):
-            part.record("INT", FIRST, "long")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from replicator.schema.types.table import Form
-from replicator.verify.canonical import row_hash, row_text
+from replicator.verify.canonical import row_text
 from tests.support.verified_tables import KEYLESS, NAMES, ORDERS, described
 
 
@@ -48,12 +48,6 @@ def test_row_text_has_lengths_and_null_flags() -> None:
     )
     texts = described({name: {"kind": "varchar", "charset": "utf8mb4", "nullable": "NO"} for name in "abc"})
     assert row_text(texts.columns).endswith("`a`, `b`, `c`, LENGTH(`a`), LENGTH(`b`))")
-
-
-def test_hash_of_a_row_is_the_beginning_of_its_sha256() -> None:
-    assert row_hash(ORDERS.columns).startswith(
-        "UNHEX(LEFT(SHA2(CONCAT_WS(CAST('|' AS BINARY), `id`, `line`, "
-    )
 
 
 def test_rows_without_a_key_are_divided_by_columns_whose_forms_are_exact() -> None:

@@ -9,9 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
-from replicator.errors import UsageError
-from replicator.model.binlog import BinlogEnd
-from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable
 from replicator.verify.changed_keys import (
@@ -22,7 +19,7 @@ from replicator.verify.changed_keys import (
     since_last,
 )
 from replicator.verify.compared_table import ComparedTable
-from tests.support.verified_tables import NAMES, ORDERS, MemoryLake, MemorySource, rows_of, table_check
+from tests.support.verified_tables import ORDERS, MemoryLake, MemorySource, rows_of, table_check
 from tests.unit.verify.test_lake_side import SOURCE, TABLE, catalog, changelog_of
 
 __all__ = ["catalog"]
@@ -46,12 +43,6 @@ def test_only_keys_that_changed_are_compared(
     wanted = {key for key in changed if source.get(key, "no") != lake.get(key, "no")}
     assert {(int(d.key["id"]), int(d.key["line"])) for d in found.rows} == wanted
     assert (found.by, found.source_rows) == ("keys", len(changed & source.keys()))
-
-
-def test_keys_of_texts_are_compared() -> None:
-    keys = rows_of(NAMES, [("é", None), ("b", None)]).select(["name"])
-    found = check(NAMES, [("é", 1.0), ("b", 2.0), ("c", 3.0)], [("é", 9.0), ("b", 2.0), ("c", 0.0)], keys)
-    assert [d.key for d in found.rows] == [{"name": "é"}]
 
 
 CHANGES: tuple[tuple[int, str | None, str, str, int, str | None], ...] = (
@@ -79,14 +70,6 @@ def test_keys_since_a_position(catalog: SqlCatalog, since: str, wanted: set[int]
     found = changed_keys(TABLE, changelog_of(catalog, *CHANGES), parse_since(since))
     assert isinstance(found, pa.Table)
     assert (set(found.column("id").to_pylist()), found.num_rows) == (wanted, len(wanted))
-
-
-def test_keys_since_an_offset(catalog: SqlCatalog) -> None:
-    changelog = changelog_of(catalog, *CHANGES)
-    # An UPDATE has one offset.
-    found = changed_keys(TABLE, changelog, Since({0: 13}))
-    assert isinstance(found, pa.Table)
-    assert set(found.column("id").to_pylist()) == {3, 4}
 
 
 def test_a_truncation_makes_the_keys_unknown(catalog: SqlCatalog) -> None:
@@ -122,11 +105,3 @@ def test_a_last_check_that_does_not_count_has_a_reason(change: dict[str, Any], r
     assert since_last(last, "id") == Since({0: 13})
     assert since_last(replace(last, **change), "id") == AllRows(reason)
     assert since_last(None, "id") == AllRows("the table was not checked before")
-
-
-def test_positions_are_read() -> None:
-    assert parse_since("binlog.000012:4") == Since(BinlogEnd("binlog.000012", 4))
-    assert parse_since(f"{SOURCE}:1-6") == Since(GtidSet.parse(f"{SOURCE}:1-6"))
-    for text in ("yesterday", "binlog.000012", "12", "x:y:z"):
-        with pytest.raises(UsageError, match="no position"):
-            parse_since(text)

@@ -52,14 +52,6 @@ def settled(
     return set(done), late
 
 
-def test_mirrors_with_all_events_can_be_compared(catalog: SqlCatalog) -> None:
-    make(catalog, "orders", 7)
-    make(catalog, "others", 3)
-    assert settled(catalog, {ORDERS: {0: 7}, OTHERS: {0: 0, 1: 0}}) == ({ORDERS, OTHERS}, {})
-    found = lake_tables(catalog, CONFIG, [ORDERS])[ORDERS]
-    assert (found.topic, found.offsets, found.changelog is not None) == ("p.shop.orders", {0: 7}, True)
-
-
 @pytest.mark.parametrize(
     ("ends", "properties", "reason"),
     [
@@ -75,12 +67,6 @@ def test_a_mirror_that_is_not_there_in_time_is_named(
     done, late = settled(catalog, {ORDERS: ends})
     assert not done
     assert reason in late[ORDERS]
-
-
-def test_a_table_without_a_mirror_is_not_among_the_lake_tables(catalog: SqlCatalog) -> None:
-    make(catalog, "orders", 7)
-    assert set(lake_tables(catalog, CONFIG, [ORDERS, OTHERS])) == {ORDERS}
-    assert settled(catalog, {OTHERS: {}}) == (set(), {OTHERS: "it has no mirror"})
 
 
 def test_a_mirror_that_arrives_later_is_awaited(catalog: SqlCatalog) -> None:

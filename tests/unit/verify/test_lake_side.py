@@ -11,14 +11,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
-from replicator.errors import SchemaError, Unsettled
+from replicator.errors import SchemaError
 from replicator.model.binlog import BinlogEnd
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.gtid import GtidSet
 from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
 from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
 from replicator.verify.interruption import Interrupted, Interruption
-from replicator.verify.lake_rows import Checksum
 from replicator.verify.lake_side import LakeSide
 from replicator.verify.later_changes import KeyStates, later_changes
 from replicator.verify.results import Severity
@@ -75,13 +74,6 @@ def test_checksums_and_rows_of_a_mirror(catalog: SqlCatalog) -> None:
     assert found.to_pylist() == [{"id": 9, "note": "c"}]
 
 
-def test_files_without_keys_of_a_range_are_not_read(catalog: SqlCatalog) -> None:
-    lake = LakeSide(TABLE, mirror_of(catalog, [(1, "a"), (5, None)], [(9, "c"), (12, "d")]))
-    chunks = RangeChunks(TABLE, (KeyRange((9,), (20,)),))
-    assert lake.add_checksums(chunks, ChunkSums(1, distinct=True), KeyRange((9,), (20,))) == 2
-    assert lake.add_checksums(chunks, ChunkSums(1, distinct=True), KeyRange((20,), None)) == 0
-
-
 def test_reading_ends_between_batches_once_the_check_must_end(catalog: SqlCatalog) -> None:
     interruption = Interruption()
     lake = LakeSide(TABLE, mirror_of(catalog, [(1, "a")]), interruption.go_on)
@@ -90,12 +82,6 @@ def test_reading_ends_between_batches_once_the_check_must_end(catalog: SqlCatalo
     interruption.set()
     with pytest.raises(Interrupted):
         lake.add_checksums(chunks, ChunkSums(1, distinct=True))
-
-
-def test_a_mirror_without_rows_has_an_empty_checksum(catalog: SqlCatalog) -> None:
-    lake, sums = LakeSide(TABLE, mirror_of(catalog)), ChunkSums(1, distinct=True)
-    assert lake.add_checksums(RangeChunks(TABLE, (KeyRange(None, None),)), sums) == 0
-    assert sums[0] == Checksum()
 
 
 def test_a_column_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> None:
@@ -213,10 +199,3 @@ def test_later_changes_by_position(catalog: SqlCatalog) -> None:
     assert later.images.column("id").to_pylist() == [2, 3, 4]
     assert later.unsure.tolist() == [True, True, False]
     assert later.states()[(b"3",)] == KeyStates((b"3", b"c"), None, frozenset({None}))
-
-
-def test_a_change_without_images_cannot_be_undone(catalog: SqlCatalog) -> None:
-    changelog = changelog_of(catalog, (1, None, "TRUNCATE", "t", 150, "6"))
-    with pytest.raises(Unsettled, match="truncated"):
-        later_changes(TABLE, changelog, WITH_GTIDS, {}, {0: 100})
-    assert later_changes(TABLE, changelog, WITH_GTIDS, {0: 11}, {0: 100}).count == 0

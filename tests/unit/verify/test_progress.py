@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from replicator.errors import UsageError
 from replicator.verify.chunks import KeyRange
-from replicator.verify.ordered_keys import key_as_text, key_of_text
+from replicator.verify.ordered_keys import key_of_text
 from replicator.verify.progress import Part, continued, new_progress, read_progress
 from replicator.verify.results import TableResult, Verdict
-from replicator.verify.table_check import ALL
 from tests.support.verified_tables import (
     ORDERS,
-    UUIDS,
     MemoryLake,
     MemorySource,
     rows_of,
@@ -88,20 +85,3 @@ def test_results_are_kept_and_a_torn_line_is_ignored(tmp_path: Path) -> None:
     assert set(read_progress(path, OPTIONS).results) == {"shop.t", "shop.v"}
     found.end()
     assert read_progress(path, OPTIONS).results == {}
-
-
-def test_another_check_is_not_continued(tmp_path: Path) -> None:
-    path = tmp_path / "progress"
-    progress = new_progress(path)
-    progress.begin(OPTIONS)
-    with pytest.raises(UsageError, match="other options"):
-        read_progress(path, OPTIONS | {"tables": "shop.a"})
-    assert new_progress(path).results == {}
-    assert not path.exists()
-
-
-def test_keys_are_written_as_text_that_tells_their_type() -> None:
-    for key in (0, -(2**63), 2**64 - 1, b"", b"\x00x"):
-        assert key_of_text(key_as_text(key)) == key
-    assert UUIDS.last_key(7) == (7, 2**64 - 1)
-    assert KeyRange(None, None) == ALL

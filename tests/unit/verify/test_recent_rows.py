@@ -95,14 +95,6 @@ def test_only_rows_of_new_files_are_compared(setting: Setting) -> None:
     assert setting.look(T) == Look({}, {}, has_open=False)
 
 
-def test_a_sample_is_compared(setting: Setting) -> None:
-    setting.look(T)
-    setting.write(**{f"k{i}": "a" for i in range(50)})
-    setting.source = dict.fromkeys(range(50), "a")
-    assert setting.look(T, rows=7).compared == {T: 7}
-    assert len(set(setting.asked)) == 7
-
-
 def test_a_row_that_is_never_equal_is_suspected(setting: Setting) -> None:
     setting.look(T)
     setting.write(k1="a", k2="b")
@@ -130,15 +122,6 @@ def test_a_row_that_changed_meanwhile_is_compared_as_the_mirror_has_it_then(sett
     assert not setting.look(T).has_open
 
 
-def test_a_row_that_was_deleted_meanwhile_is_right(setting: Setting) -> None:
-    setting.look(T)
-    setting.write(k1="a", k2="b")
-    setting.source = {1: "a"}
-    assert setting.look(T).has_open
-    setting.mirror.delete("id = 2")
-    assert not setting.look(T).has_open
-
-
 def test_a_row_that_was_suspected_and_is_right_is_left_out(setting: Setting) -> None:
     setting.look(T)
     setting.write(k1="a")
@@ -148,14 +131,6 @@ def test_a_row_that_was_suspected_and_is_right_is_left_out(setting: Setting) -> 
     setting.write(k1="b", k2="c")
     setting.source = {2: "c"}
     assert setting.look(T) == Look({T: 1}, {}, has_open=False)
-
-
-def test_rows_of_a_table_that_is_corrected_are_forgotten(setting: Setting) -> None:
-    setting.look(T)
-    setting.write(k1="a")
-    assert setting.look(T).has_open
-    setting.rows.forget(T)
-    assert setting.look() == Look({}, {}, has_open=False)
 
 
 def test_a_table_that_cannot_be_compared_is_left_out(setting: Setting) -> None:

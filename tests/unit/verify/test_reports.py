@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from replicator.cli.render_status import StatusParts, print_status
-from replicator.cli.render_verify import comparison_lines, print_plan, print_report, verified_lines
+from replicator.cli.render_verify import comparison_lines, print_report
 from replicator.model.common import now_ms
 from replicator.model.compared import Comparison
 from replicator.model.table import TableId
 from replicator.model.verified import (
     CHECKS_KEY,
-    VERIFIED_KEY,
     CheckHistory,
     PastCheck,
     VerifiedTable,
@@ -117,14 +116,6 @@ def test_html_is_whole_and_loads_nothing(report: Report) -> None:
     assert page.count("<rect") == len(chunks) + sum(not chunk.equal for chunk in chunks)
 
 
-def test_plan_says_if_a_repair_reads_the_whole_table(
-    report: Report, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_plan(report)
-    # One chunk has all keys.
-    assert "shop.t: a repair would read the whole table, insert 1 row" in capsys.readouterr().out
-
-
 def test_text_names_each_difference(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
     print_report(report, as_json=False)
     text = capsys.readouterr().out
@@ -164,20 +155,6 @@ def test_undecided_rows_differ_if_they_do_so_twice() -> None:
     assert settled(first, replace(same, complete=False)).verdict is Verdict.UNDECIDED
 
 
-def test_recorded_checks_are_read_back() -> None:
-    checks = [
-        VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 10, 0),
-        VerifiedTable(TableId("shop", "b"), "different", "b.1:4", 5, 10, 2),
-        VerifiedTable(TableId("shop", "c"), "undecided", "b.1:4", 5, 0, 0, True, "late"),
-    ]
-    properties = {VERIFIED_KEY + str(check.table): check.to_json() for check in checks}
-    assert verified_in({**properties, VERIFIED_KEY + "shop.d": '{"version": 2}', "other": "x"}) == checks
-    lines = [line.plain for line in verified_lines(checks)]
-    assert lines[0].startswith("1 table equal to the source, checked in the last ")
-    assert lines[1].endswith("ago: 2 rows differ; next: replicator verify shop.b --repair")
-    assert lines[2].endswith("ago: late")
-
-
 def test_past_checks_are_kept_as_far_as_a_property_can_contain_them() -> None:
     table = TableId("shop", "a")
     properties: dict[str, str] = {}
@@ -198,11 +175,6 @@ def test_past_checks_are_kept_as_far_as_a_property_can_contain_them() -> None:
     assert len(kept) >= 7
     assert kept == list(range(29, 29 - len(kept), -1))
     assert history.checks[1] == PastCheck("different", "binlog.000028:4567890", 28, 10_000_000, 0)
-
-
-def test_the_first_check_has_no_past() -> None:
-    check = VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 10, 0)
-    assert check_records({}, [check]) == {VERIFIED_KEY + "shop.a": check.to_json()}
 
 
 def test_status_shows_past_checks_when_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from replicator.verify.chunks import KeyRange
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.interruption import Interrupted, Interruption
 from replicator.verify.later_changes import LaterChanges
-from replicator.verify.ordered_keys import encoded_keys, key_of_texts, keys_of_rows
+from replicator.verify.ordered_keys import key_of_texts
 from replicator.verify.results import Kind, Verdict
 from replicator.verify.table_check import Limits
 from tests.support.verified_tables import (
@@ -121,35 +121,6 @@ def test_json_is_compared_by_meaning() -> None:
     assert check(ORDERS, theirs, ours).verdict is Verdict.EQUAL
 
 
-def test_a_row_that_the_mirror_has_twice_is_unexpected() -> None:
-    row = (1, 1, "x", None, None)
-    found = check(ORDERS, [row], [row, row])
-    assert [d.kind for d in found.rows] == [Kind.UNEXPECTED]
-
-
-UUID_KEYS = st.tuples(
-    st.sampled_from([b"\0\0", b"\0\1", b"a\0", b"ab", b"\x80\0", b"\xff\xff"]),
-    st.sampled_from([0, 1, 256, 2**63, 2**64 - 1]),
-)
-UUID_ROWS = st.dictionaries(UUID_KEYS, st.tuples(NOTES), max_size=25)
-
-
-@given(UUID_ROWS, UUID_ROWS)
-def test_keys_of_bytes_are_divided_into_ranges(source: dict[Any, Any], lake: dict[Any, Any]) -> None:
-    found = check(UUIDS, flat(source), flat(lake))
-    wrong = {(k[0].hex(), str(k[1])) for k in source.keys() | lake.keys() if source.get(k) != lake.get(k)}
-    assert {(d.key["uid"], d.key["n"]) for d in found.rows} == wrong
-    assert (found.by, found.source_rows, found.lake_rows) == ("ranges", len(source), len(lake))
-
-
-@given(UUID_KEYS, UUID_KEYS)
-def test_encoded_keys_are_ordered_like_keys(one: Any, other: Any) -> None:
-    first, second = encoded_keys([one, other], UUIDS.ranges)
-    assert (first < second, first == second) == (one < other, one == other)
-    rows = rows_of(UUIDS, [(*one, None), (*other, None)])
-    assert keys_of_rows(rows, UUIDS.ranges).tolist() == [first, second]
-
-
 TEXT_ROWS = st.dictionaries(st.text(max_size=3), st.tuples(st.none() | st.sampled_from([0.1, -0.0, 1e300])))
 
 
@@ -198,11 +169,6 @@ def test_only_rows_of_ranges_that_differ_are_fetched() -> None:
     assert [d.key for d in found.rows] == [{"id": "2000", "line": "0"}]
     assert found.fetched == source.asked == 500
     assert [number for number, chunk in enumerate(found.chunks) if not chunk.equal] == [4]
-
-
-def test_no_more_differences_are_looked_for_than_allowed() -> None:
-    found = check(ORDERS, [(n, 0, None, None, None) for n in range(30)], [], limits=Limits(differences=10))
-    assert (len(found.rows), found.complete, found.verdict) == (10, False, Verdict.DIFFERENT)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -261,10 +227,3 @@ def test_checks_of_parts_find_together_what_one_check_finds(
         tuple(d.key.values()) for d in check(ORDERS, flat(source), flat(lake)).rows
     }
     assert parts <= 1 + len(source)
-
-
-def test_a_key_at_which_a_check_goes_on_fits_the_table() -> None:
-    assert key_of_texts(("7", "-1"), ORDERS.ranges) == (7, -1)
-    assert key_of_texts(("x0a0b", "1"), UUIDS.ranges) == (b"\x0a\x0b", 1)
-    for texts in ((), ("7",), ("x07", "1"), ("seven", "1"), ("xzz", "1")):
-        assert key_of_texts(texts, ORDERS.ranges) is None

@@ -9,12 +9,11 @@ from unittest.mock import patch
 import pytest
 
 from replicator.config import Config
-from replicator.model.compared import COMPARED_KEY, comparisons_in
-from replicator.model.table import TableId
+from replicator.model.compared import comparisons_in
 from replicator.model.verified import verified_in
 from replicator.verify.interruption import Interruption
 from replicator.verify.mirror_check import Wanted
-from replicator.verify.results import Kind, Report, TableResult, Verdict
+from replicator.verify.results import Report, TableResult, Verdict
 from replicator.watch.check_thread import CheckThread
 from replicator.watch.differences import Differences
 from tests.support.config import minimal_config
@@ -97,14 +96,6 @@ def test_another_process_goes_on_where_the_last_part_ended() -> None:
     assert verified_in(later.catalog.properties)[0].rows == 20
 
 
-def test_a_part_that_differs_is_checked_again() -> None:
-    different = replace(EQUAL, verdict=Verdict.DIFFERENT, counts={Kind.MISSING: 1}, upto=("19",))
-    checks = Checks(minimal_config(**MIRROR), replace(EQUAL, upto=("9",)), different)
-    checks.run()
-    assert [check.verdict for check in verified_in(checks.catalog.properties)] == ["different"]
-    assert checks.differences.of(A).upto == ("9",)
-
-
 @pytest.mark.parametrize(("verify", "rests"), [({}, True), ({"verify": {"every": "1 hour"}}, False)])
 def test_the_source_is_read_at_the_default_rate_also_in_one_statement(
     verify: dict[str, Any], rests: bool
@@ -119,11 +110,3 @@ def test_what_is_compared_by_default_can_be_switched_off() -> None:
     assert not minimal_config(**MIRROR, verify={"enabled": False}).compares_values
     # An archive has no source that could be read.
     assert not minimal_config().compares_values
-
-
-def test_records_of_another_version_are_left_out() -> None:
-    found = comparisons_in(
-        {f"{COMPARED_KEY}shop.a": '{"version": 2}', f"{COMPARED_KEY}shop.b": "[]", "x": "y"}
-    )
-    assert found == {}
-    assert TableId("shop", "a") == A

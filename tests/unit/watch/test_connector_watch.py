@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -193,26 +192,6 @@ def test_unexpected_error_does_not_end_the_watch(
         assert until(noted.take, seconds=10, doing="the failure is noted").name == "a"
 
 
-def test_watch_logs_a_missing_connector_once(
-    connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
-) -> None:
-    connect.reply(FIND, 200, {})
-    with quickly_watching(config(connect, broker), until_caught_up=False):
-        until(lambda: connect.count(FIND) > 5, seconds=10, doing="look at Connect")
-    [line] = [line for line in lines if line.get("server") != "MySQL"]
-    assert (line["reason"], line["next"]) == ("no connector has this topic prefix", "run: replicator connect")
-
-
-def test_watch_logs_an_unreachable_connect_worker(
-    broker: socket.socket, unavailable: socket.socket, lines: list[dict[str, Any]]
-) -> None:
-    url = f"http://127.0.0.1:{unavailable.getsockname()[1]}"
-    with quickly_watching(config(Connect(url), broker), until_caught_up=False):
-        line = event(lines, "the connector is not running")
-    assert (line["log_level"], line["reason"]) == ("warning", f"cannot reach Kafka Connect at {url}")
-    assert line["next"] == "start the Kafka Connect worker, or correct log.connect_url"
-
-
 def test_watch_logs_a_failing_connect_worker_once_and_its_recovery(
     connect: Connect, broker: socket.socket, lines: list[dict[str, Any]]
 ) -> None:
@@ -258,28 +237,8 @@ def test_goal_wait_fails_when_the_source_is_unavailable(
     assert caught.value.exit_code == 1
 
 
-def test_watch_logs_that_the_topics_are_the_goal_when_there_is_no_kafka_connect(
-    broker: socket.socket, lines: list[dict[str, Any]]
-) -> None:
-    with quickly_watching(config(None, broker), until_caught_up=True) as goal:
-        assert goal is None
-    assert "the end of the topics" in lines[0]["event"]
-
-
 def offset(pos: int) -> ConnectorOffset:
     return ConnectorOffset("mysql-bin.000001", pos)
-
-
-def test_goal_is_reached_when_the_connector_offset_covers_it() -> None:
-    goal, running = SourceGoal(), Observation("RUNNING", name="shop")
-    goal.connector_observed(running, offset(900))
-    goal.set_end(BinlogEnd("mysql-bin.000001", 500))
-    assert not goal.reached
-    goal.connector_observed(running, offset(499))
-    assert not goal.reached
-    goal.connector_observed(running, offset(500))
-    assert goal.reached
-    goal.wait(threading.Event(), 0, 60)
 
 
 def test_goal_wait_fails_when_the_connector_is_stopped() -> None:
@@ -293,11 +252,3 @@ def test_goal_wait_fails_when_the_connector_is_stopped() -> None:
         "the connector shop is STOPPED, which has read up to mysql-bin.000001:100"
     )
     assert "resume" in (caught.value.hint or "")
-
-
-def test_goal_wait_ends_when_the_mirror_stops() -> None:
-    goal, stopping = SourceGoal(), threading.Event()
-    stopping.set()
-    began = time.monotonic()
-    goal.wait(stopping, 0, 60)
-    assert time.monotonic() - began < 5

@@ -96,15 +96,6 @@ def harness() -> Harness:
     return Harness()
 
 
-def test_equal_definitions_are_recorded_as_compared(harness: Harness) -> None:
-    harness.compare(source("x", "y"))
-    assert not harness.done
-    found = compared_definitions_in(harness.properties)
-    assert found is not None
-    assert found.at_ms
-    assert not harness.checks.is_behind
-
-
 def test_nothing_is_compared_before_the_schema_topic_was_read_once_more(harness: Harness) -> None:
     harness.checks.give(Reading({A: source("y", "x")}, [A]))
     harness.checks.step()
@@ -134,15 +125,6 @@ def test_a_difference_that_a_later_statement_explains_does_not_count(harness: Ha
     assert not harness.done
 
 
-def test_a_difference_beside_another_version_begins_anew(harness: Harness) -> None:
-    harness.compare(source("x"))
-    harness.histories[A] = SchemaHistory((version(1, "x", "y"), version(2, "x", "y")))
-    harness.compare(source("x"))
-    assert not harness.done
-    harness.compare(source("x"))
-    assert harness.causes == [(A, DefinitionWrong)]
-
-
 def test_the_same_difference_after_the_repair_pauses_without_another_repair(harness: Harness) -> None:
     for _ in range(2):
         harness.compare(source("y", "x"))
@@ -152,15 +134,6 @@ def test_the_same_difference_after_the_repair_pauses_without_another_repair(harn
     assert [found for found in harness.done if isinstance(found, str)] == [harness.done[0]]
     assert harness.causes == [(A, DefinitionWrong), (A, DefinitionUnclear)]
     assert "also after it has read all definitions again" in harness.paused[A]
-
-
-def test_a_table_that_stays_paused_is_not_repaired_after_an_hour(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(definition_checks, "_SAME_S", 0.0)
-    for _ in range(5):
-        harness.compare(source("y", "x"))
-    assert [found for found in harness.done if isinstance(found, str)] == [harness.done[0]]
 
 
 def test_nothing_is_concluded_while_the_connector_reads_the_definitions(harness: Harness) -> None:
@@ -286,11 +259,6 @@ def test_a_version_that_a_statement_or_the_first_snapshot_made_reads_nothing_aga
 def test_an_unknown_record_is_none(text: str) -> None:
     assert compared_definitions_in({COMPARED_DEFINITIONS_KEY: text}) is None
     assert compared_definitions_in({}) is None
-
-
-def test_a_record_is_read_as_it_was_written() -> None:
-    for found in (ComparedDefinitions(1), ComparedDefinitions(None, "cannot reach MySQL")):
-        assert compared_definitions_in({COMPARED_DEFINITIONS_KEY: found.to_json()}) == found
 
 
 END = BinlogEnd("b.000001", 100)

@@ -50,11 +50,6 @@ def test_the_table_whose_check_is_oldest_is_due() -> None:
     assert due([], {}, {A}, 100) is None
 
 
-def test_a_table_whose_check_failed_lets_others_come_first() -> None:
-    assert due([A, B], checked(b=40), set(), 100, {A: 90}) == B
-    assert due([A, B], checked(b=140), set(), 100, {A: 90}) == A
-
-
 @dataclass
 class Requests:
     """Records what is requested."""
@@ -107,14 +102,6 @@ def steps(
     return requests, [line for line in logs if line["event"] != "reading rows"], checks
 
 
-def test_a_difference_is_logged() -> None:
-    requests, logs, _ = steps(different())
-    assert [line["log_level"] for line in logs] == ["info", "error"]
-    assert (logs[1]["missing"], logs[1]["unexpected"]) == (2, 0)
-    assert "verify shop.a --repair" in logs[1]["next"]
-    assert requests.found == []
-
-
 @pytest.mark.parametrize("is_schema_wrong", [False, True])
 def test_a_difference_is_repaired_if_configured(*, is_schema_wrong: bool) -> None:
     schema = [SchemaFinding(Severity.DIFFERENT, "another type")] if is_schema_wrong else []
@@ -128,12 +115,6 @@ def test_a_table_that_differs_again_within_an_hour_is_paused() -> None:
     told = [line["next"] for line in logs if line["event"] == "the mirror differs from the source"]
     assert told == ["it is repaired now", "run: replicator heal shop.a"]
     assert [(table, "2 rows missing" in str(cause)) for table, cause in requests.paused] == [(A, True)]
-
-
-def test_a_table_that_differs_again_later_is_corrected_again() -> None:
-    with patch("replicator.watch.differences.now_ms", side_effect=[1, 3_600_002]):
-        requests, _, _ = steps(different(), different(), on_difference="repair")
-    assert (len(requests.found), requests.paused) == (2, [])
 
 
 def test_a_check_of_the_whole_table_may_find_more_than_the_rows_that_changed_recently() -> None:
@@ -242,16 +223,3 @@ def test_looks_and_checks_of_whole_tables_take_turns() -> None:
             checks.step(())
     checks.close()
     assert begun == [True, False, True, False]
-
-
-def test_nothing_is_looked_at_while_nothing_changed() -> None:
-    checks = ScheduledChecks(
-        minimal_config(**MIRROR, verify={"enabled": True}),
-        Requests(),  # type: ignore[arg-type]
-        threading.Event(),
-    )
-    checks._next_look -= 60
-    with patch.object(CheckThread, "look") as look:
-        checks.step(())
-        checks.close()
-    assert not look.called

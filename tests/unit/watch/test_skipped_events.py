@@ -89,14 +89,6 @@ def test_tables_that_changed_meanwhile_are_read_again(
     assert harness.properties == {SKIPPED_KEY: ""}
 
 
-def test_tables_that_changed_in_earlier_files_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness(monkeypatch)
-    harness.begin(100, "mysql-bin.000002")
-    harness.watch.changes = changes(4000)
-    assert harness.complete() == []
-    assert harness.properties == {SKIPPED_KEY: ""}
-
-
 def test_connector_has_its_usual_setting_again_once_it_is_past_the_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -116,15 +108,6 @@ def test_connector_has_its_usual_setting_again_once_it_is_past_the_failure(
     harness.watch.changes = changes(5000)
     harness.step()
     assert (harness.read, harness.skipped.is_under_way) == ([A, B], False)
-
-
-def test_all_tables_are_read_again_if_the_binlog_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness(monkeypatch)
-    harness.begin(3463)
-    assert harness.complete() == []
-    harness.now += 60
-    harness.step()
-    assert harness.read == [A, B, C]
 
 
 def test_next_process_completes_it_and_reads_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.errors import BinlogError, ConfigError
+from replicator.errors import BinlogError
 from replicator.model.table import TableId
 from replicator.operations.binlog.definitions import Definitions, from_file, needs, without_file
 from replicator.sources.binlog.scan import scan
@@ -83,14 +83,6 @@ def test_a_change_before_any_row_needs_a_definition(tmp_path: Path, statement: s
         definitions(tmp_path, query(statement), table_map("a", ("id", "n")))
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["DROP TABLE IF EXISTS a, b", "CREATE TEMPORARY TABLE a (id INT)", "CREATE VIEW a AS SELECT 1"],
-)
-def test_other_statements_need_no_definition(tmp_path: Path, statement: str) -> None:
-    assert definitions(tmp_path, query(statement)) == Definitions()
-
-
 def test_from_file_takes_the_definitions_of_a_dump(tmp_path: Path) -> None:
     file = tmp_path / "dump.sql"
     file.write_text(DUMP)
@@ -101,12 +93,3 @@ def test_from_file_takes_the_definitions_of_a_dump(tmp_path: Path) -> None:
         "CREATE TABLE `a`",
     ]
     assert found.fingerprint() != from_file(file, None).fingerprint()
-
-
-def test_from_file_refuses_a_file_without_tables(tmp_path: Path) -> None:
-    file = tmp_path / "dump.sql"
-    file.write_text("CREATE DATABASE shop; SELECT 1")
-    with pytest.raises(ConfigError, match="no CREATE TABLE"):
-        from_file(file, None)
-    with pytest.raises(ConfigError, match="No such file"):
-        from_file(tmp_path / "other.sql", None)

@@ -15,7 +15,6 @@ from tests.support.binlog_files import write_file
 
 TABLE = "shop.shop.t"
 KEY = b'{"id":1}'
-OTHER_KEY = b'{"id":2}'
 
 
 class Topics:
@@ -78,33 +77,6 @@ def test_an_earlier_position_is_refused(topics: Topics, pos: int, file: int) -> 
         topics.add(pos, 7, file=file)
 
 
-def test_a_row_that_comes_again_at_once_is_refused(topics: Topics) -> None:
-    topics.add(100)
-    with pytest.raises(BinlogError, match="twice"):
-        topics.add(100)
-
-
-def test_a_table_without_a_key_has_each_row_of_a_position_once(topics: Topics) -> None:
-    topics.add(100, 0, key=None)
-    topics.add(100, 1, key=None)
-    with pytest.raises(BinlogError, match="twice"):
-        topics.add(100, 1, key=None)
-
-
-def test_an_update_of_a_key_has_two_events_at_one_position(topics: Topics) -> None:
-    topics.add(100)
-    topics.add(0, value=None)
-    topics.add(100, key=OTHER_KEY)
-    topics.add(200, key=OTHER_KEY)
-
-
-def test_a_statement_may_have_several_schema_changes(topics: Topics) -> None:
-    topics.add(100, topic="shop")
-    topics.add(100, topic="shop")
-    with pytest.raises(BinlogError, match="twice"):
-        topics.add(99, topic="shop")
-
-
 def test_statements_of_a_compressed_transaction_share_a_position(files: tuple[BinlogFile, ...]) -> None:
     compressed = Topics((files[0], replace(files[1], compressed=True)))
     compressed.add(100, 5, file=2)
@@ -112,10 +84,3 @@ def test_statements_of_a_compressed_transaction_share_a_position(files: tuple[Bi
     compressed.add(100, 0, file=2)
     with pytest.raises(BinlogError, match="twice"):
         compressed.add(99, file=2)
-
-
-def test_events_of_a_second_start_of_the_connector_are_refused(topics: Topics) -> None:
-    topics.add(100)
-    topics.add(150, headers=())
-    with pytest.raises(BinlogError, match="the connector was started a second time"):
-        topics.add(200, topic="shop.shop.u", run=b"2")

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from replicator.errors import UsageError
-from replicator.operations.binlog import ImportRequest
 from replicator.operations.binlog.scratch import (
     ScratchFolder,
     connector_settings,
@@ -81,32 +79,6 @@ def test_the_connector_has_the_settings_of_the_mirror(tmp_path: Path) -> None:
         "p",
     )
     assert settings["schema.history.internal.kafka.bootstrap.servers"] == "127.0.0.1:2"
-
-
-def test_the_connector_neither_restarts_nor_connects_again(tmp_path: Path) -> None:
-    settings = connector_settings(scratch_config(minimal_config(tmp_path), ENDPOINTS), ENDPOINTS)
-    assert settings["errors.max.retries"] == "0"
-    assert settings["connect.keep.alive"] == "false"
-    assert settings["producer.override.enable.idempotence"] == "true"
-
-
-def test_a_mirror_of_an_archive_has_topics_of_its_name(tmp_path: Path) -> None:
-    settings = connector_settings(scratch_config(minimal_config(tmp_path), ENDPOINTS), ENDPOINTS)
-    assert settings["topic.prefix"] == "shop"
-
-
-@pytest.mark.parametrize("compressed", [True, False])
-def test_events_of_compressed_files_are_numbered(compressed: bool, tmp_path: Path) -> None:
-    config = scratch_config(minimal_config(tmp_path), ENDPOINTS, compressed=compressed)
-    settings = connector_settings(config, ENDPOINTS)
-    assert (settings.get("provide.transaction.metadata") == "true") is compressed
-
-
-def test_a_request_names_files_or_the_server(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no binary log file"):
-        ImportRequest(tmp_path)
-    with pytest.raises(UsageError, match="fetches the files itself"):
-        ImportRequest(tmp_path, (tmp_path / "mysql-bin.000001",), from_server=True)
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,3 @@ def test_statement_without_a_definition_that_may_define_a_table_is_refused(ddl: 
 )
 def test_other_statements_may_be_skipped(ddl: str) -> None:
     check(ddl)
-
-
-def test_statements_with_a_definition_and_events_are_not_refused() -> None:
-    check("CREATE TABLE links (id INT)", [{}])
-    check("CREATE TABLE links (id INT)", topic="shop.shop.links")

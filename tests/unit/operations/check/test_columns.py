@@ -29,25 +29,6 @@ def checked(
     return [(r.name, r.status, r.found) for r in check_columns(FACTS, config)]
 
 
-def test_check_columns_passes_when_rules_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checked(monkeypatch, {}) == []
-    assert checked(monkeypatch, {"hash": ["EMAIL", "i?"]}) == [("columns: rules", "ok", "match 2 tables")]
-    assert checked(monkeypatch, {}, columns={"exclude": ["note"]}) == [
-        ("columns: rules", "ok", "match 1 table")
-    ]
-
-
-def test_check_columns_reports_a_misspelt_column_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = checked(monkeypatch, {"hash": ["emial"]}, columns={"exclude": ["note", "no"]})
-    unmatched = 'columns.hash "emial", [[table]] "shop.users" columns.exclude "no"'
-    assert found == [("columns: rules", "fail", f"no column matches {unmatched}")]
-
-
-def test_check_columns_treats_brackets_of_a_rule_literally(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = checked(monkeypatch, {"mask": {"[n]ote": {"null": True}}})
-    assert found == [("columns: rules", "fail", 'no column matches columns.mask "[n]ote"')]
-
-
 def test_check_columns_reports_excluded_or_masked_key_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     found = checked(monkeypatch, {"mask": {"id": {"null": True}}, "exclude": ["no"]})
     assert found == [("columns: keys", "fail", "excluded or masked: shop.users.id, shop.orders.no")]

@@ -29,11 +29,3 @@ def test_privileges_on_a_database_are_not_global() -> None:
     assert not grants.globally("LOCK TABLES")
     assert grants.locks_tables()
     assert Grants((f"GRANT ALL PRIVILEGES ON `shop`.* {USER}",)).locks_tables()
-
-
-def test_usage_roles_and_proxies_grant_no_privilege() -> None:
-    grants = Grants(
-        (f"GRANT USAGE ON *.* {USER}", f"GRANT `role`@`%` {USER}", f"GRANT PROXY ON ``@`` {USER}"),
-    )
-    assert not grants.globally("SELECT")
-    assert not grants.locks_tables()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from replicator.config import Config
-from replicator.errors import CheckFailed, ConnectError
+from replicator.errors import CheckFailed
 from replicator.operations.check import refuse_losses
 from replicator.sources.connector.settings import connector_config
 from tests.support.config import minimal_config
@@ -61,13 +61,6 @@ def config(url: str | None, **log: Any) -> Config:
     return minimal_config(source=source, log=kafka | connect | log)
 
 
-def test_refuse_losses_accepts_the_generated_connector_configuration(worker: Worker) -> None:
-    settings = config(worker.url)
-    refuse_losses(settings)  # no connector at all
-    worker.runs(settings)
-    refuse_losses(settings)
-
-
 def test_refuse_losses_refuses_a_lossy_option_that_is_not_allowed(worker: Worker) -> None:
     settings = config(worker.url)
     worker.runs(settings, decimal_handling_mode="double", skipped_operations="t")
@@ -78,9 +71,3 @@ def test_refuse_losses_refuses_a_lossy_option_that_is_not_allowed(worker: Worker
     refuse_losses(config(worker.url, allow_lossy=["skipped.operations", "decimal.handling.mode"]))
     with pytest.raises(CheckFailed, match="skipped"):
         refuse_losses(config(worker.url, allow_lossy=["decimal.handling.mode"]))
-
-
-def test_refuse_losses_checks_only_when_kafka_connect_is_configured() -> None:
-    refuse_losses(config(None))
-    with pytest.raises(ConnectError, match="cannot reach"):
-        refuse_losses(config("http://127.0.0.1:1"))

@@ -8,7 +8,6 @@ import pytest
 from replicator.config import Config
 from replicator.operations.check.lake import check_lake
 from replicator.operations.check.machine import GIB, disk, java, memory
-from replicator.operations.check.result import fail, listing, ok, warn, worst
 from tests.support.config import minimal_config
 
 
@@ -24,17 +23,6 @@ def configured(folder: Path, warehouse: str = "lake") -> Config:
     )
 
 
-def test_worst_returns_the_most_severe_status() -> None:
-    assert worst([]) == "ok"
-    assert worst([ok("a", ""), warn("b", "", "x")]) == "warn"
-    assert worst([fail("a", "", "x"), warn("b", "", "x")]) == "fail"
-
-
-def test_listing_shows_at_most_five_items() -> None:
-    assert listing(["a", "b"]) == "a, b"
-    assert listing("abcdefg") == "a, b, c, d, e and 2 more"
-
-
 def test_memory_and_disk_report_insufficient_space() -> None:
     assert memory("3g", 4 * GIB).status == "ok"
     assert memory("3072m", 3 * GIB).status == "warn"
@@ -46,13 +34,6 @@ def test_check_java_fails_when_no_java_is_installed() -> None:
     result = java(())
     assert (result.status, result.found) == ("fail", "no Java is installed")
     assert "install Java" in result.next_step
-
-
-def test_check_lake_passes_when_the_lake_does_not_exist_yet(tmp_path: Path) -> None:
-    results = list(check_lake(configured(tmp_path)))
-    assert [result.status for result in results] == ["ok", "ok"]
-    assert all(result.found.endswith("(will be created)") for result in results)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_check_lake_fails_when_a_file_has_the_path_of_the_lake(tmp_path: Path) -> None:

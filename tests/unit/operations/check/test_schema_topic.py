@@ -24,10 +24,6 @@ def test_topic_that_keeps_all_definitions_is_accepted() -> None:
     assert checked(TopicFacts("p", 1)) == CheckResult("log: schema changes", "ok", "p keeps all definitions")
 
 
-def test_topic_that_does_not_exist_yet_is_not_reported() -> None:
-    assert not list(check_schema_topic((TopicFacts("p.shop.orders", 1),), _LOG))
-
-
 @pytest.mark.parametrize(
     ("topic", "found", "setting"),
     [
@@ -49,19 +45,6 @@ def test_finite_retention_is_reported_with_the_setting_that_ends_it(
     assert result.found == f"Kafka deletes definitions from p {found}"
     assert f"set {setting} on it" in result.next_step
     assert "a connector that lost its offset" in result.next_step
-
-
-def test_retention_has_no_effect_on_a_topic_that_is_not_deleted() -> None:
-    result = checked(TopicFacts("p", 1, cleanup_policy="compact", retention_ms=_DAY_MS))
-    assert result.status == "warn"
-    assert result.found == "p keeps only the last schema change of each database, because it is compacted"
-    assert "set cleanup.policy = delete and retention.ms = -1 on it" in result.next_step
-
-
-def test_compacted_topic_with_finite_retention_is_reported_for_both() -> None:
-    result = checked(TopicFacts("p", 1, cleanup_policy="compact,delete", retention_ms=_DAY_MS))
-    assert "compacted" in result.found
-    assert "after 1 day" in result.found
 
 
 def test_definitions_that_are_deleted_are_reported_even_if_the_others_are_kept() -> None:

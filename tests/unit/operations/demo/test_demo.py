@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
-from replicator.errors import ArchiveError, UsageError
+from replicator.errors import ArchiveError
 from replicator.operations.demo import RECORDING, prepare
 from replicator.operations.demo.compare import (
     DemoResult,
@@ -83,17 +83,6 @@ def compared(config: Config, source: RecordedSource, tmp_path: Path) -> DemoResu
     return compare_lake(config, source, folder=tmp_path / "demo", events=5, seconds=1.5)
 
 
-def test_compare_lake_returns_match_when_the_lake_equals_the_source(
-    config: Config, source: RecordedSource, tmp_path: Path
-) -> None:
-    result = compared(config, source, tmp_path)
-    assert [table.verdict for table in result.tables] == ["MATCH", "MATCH"]
-    assert result.match
-    orders = result.tables[1]
-    assert (orders.rows, orders.source_rows) == (3, 3)
-    assert orders.changes == {"INSERT": 3, "UPDATE_AFTER": 1, "UPDATE_BEFORE": 1}
-
-
 def test_compare_lake_reports_every_kind_of_difference(
     config: Config, source: RecordedSource, tmp_path: Path
 ) -> None:
@@ -146,17 +135,6 @@ def test_printed_pyiceberg_and_duckdb_snippets_run_unchanged(
     with redirect_stdout(output):
         exec(program, {})
     assert shown in output.getvalue()
-
-
-def test_prepare_empties_only_a_demo_folder(tmp_path: Path) -> None:
-    config = prepare(tmp_path / "demo", RECORDING)
-    (tmp_path / "demo/lake/left.parquet").write_text("x")
-    assert prepare(tmp_path / "demo", RECORDING) == config
-    assert not any((tmp_path / "demo/lake").iterdir())
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/replicator.toml").write_text("[mirror]\n")
-    with pytest.raises(UsageError, match="not a demo's folder"):
-        prepare(tmp_path / "other", RECORDING)
 
 
 def test_demo_recording_has_the_documented_size_and_topics() -> None:

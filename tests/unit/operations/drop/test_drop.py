@@ -51,45 +51,15 @@ def test_drop_reports_what_programs_need(config: Config, lake: SqlCatalog) -> No
     }
 
 
-def test_plan_shows_the_totals_of_each_table(config: Config, lake: SqlCatalog) -> None:
-    changelog, mirror = plan_drop(config, "shop.orders", purge=False).tables
-    assert (changelog.name, mirror.name) == ("shop_changes.orders", "shop.orders")
-    assert (mirror.rows, mirror.files, mirror.bytes > 0) == (4, 2, True)
-
-
-def test_plan_says_whether_the_mirror_would_create_the_table_again(config: Config, lake: SqlCatalog) -> None:
-    assert plan_drop(config, "shop.orders", purge=False).selected
-    assert not plan_drop(config, "shop.log", purge=False).selected
-
-
 @pytest.mark.parametrize("source", ["shop.none", "crm.orders", "orders.shop"])
 def test_plan_is_empty_when_the_lake_has_no_such_table(config: Config, lake: SqlCatalog, source: str) -> None:
     assert not plan_drop(config, source, purge=True)
-
-
-def test_plan_is_empty_when_there_is_no_lake(config: Config) -> None:
-    assert not plan_drop(config, "shop.orders", purge=True)
 
 
 @pytest.mark.parametrize("source", ["orders", "shop.", ".orders", ""])
 def test_plan_refuses_what_is_not_a_table(config: Config, source: str) -> None:
     with pytest.raises(UsageError, match="is not a table"):
         plan_drop(config, source, purge=False)
-
-
-def test_drop_finds_names_with_dots(config: Config, lake: SqlCatalog) -> None:
-    write(lake, "shop", "c", source="a.b.c")
-    write(lake, "shop_changes", "b.c", source="a.b.c")
-    assert [table.name for table in plan_drop(config, "a.b.c", purge=False).tables] == [
-        "shop_changes.b.c",
-        "shop.c",
-    ]
-    assert run(config, "a.b.c").files == 18
-
-
-def test_drop_finds_older_tables_by_their_topics(config: Config, lake: SqlCatalog) -> None:
-    write(lake, "shop", "old", source=None)
-    assert run(config, "shop.old").dropped == ("shop.old",)
 
 
 def test_drop_refuses_the_tables_of_another_mirror(config: Config, lake: SqlCatalog) -> None:
@@ -121,15 +91,6 @@ def test_drop_removes_the_notes_about_the_table_only(config: Config, lake: SqlCa
     lake.update_namespace_properties("shop_ops", updates=notes)
     run(config, purge=False)
     assert ops(lake).keys() == {key + "shop.log" for key in RECORDS}
-
-
-def test_drop_counts_the_quarantined_events_that_stay(config: Config, lake: SqlCatalog) -> None:
-    events = pa.table(
-        {"table": ["shop.orders", "shop.orders", "shop.log", None], "state": [None, "replayed", None, None]}
-    )
-    lake.create_table(("shop_ops", "quarantine"), events.schema).append(events)
-    assert run(config).quarantined == 1
-    assert len(lake.load_table(("shop_ops", "quarantine")).scan().to_arrow()) == 4
 
 
 def test_drop_works_on_a_lake_that_java_wrote(tmp_path: Path) -> None:

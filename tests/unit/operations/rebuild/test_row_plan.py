@@ -4,8 +4,6 @@ import pytest
 
 from replicator.errors import UnsupportedChange
 from replicator.operations.rebuild.row_plan import (
-    ColumnPlan,
-    Earlier,
     RowPlan,
     has_changed_since,
     plan_rows,
@@ -35,15 +33,6 @@ STEPS = SchemaSteps(("id",), STEPS.steps)
 
 def planned(until: int | None = None) -> RowPlan:
     return plan_rows(COLUMNS, RETIRED, STEPS, until)
-
-
-def test_present_columns_have_values_of_all_times() -> None:
-    price = (Earlier(30, source="price__was_int", using="CAST({0} AS STRING)"), Earlier(10, fill="7"))
-    assert planned().columns == (
-        ColumnPlan("id", "id"),
-        ColumnPlan("price", "price", price),
-        ColumnPlan("note", "note"),
-    )
 
 
 @pytest.mark.parametrize(
@@ -90,11 +79,6 @@ def test_unknown_history_is_refused() -> None:
     with pytest.raises(UnsupportedChange, match="converted column a"):
         plan_rows(["id", "a"], [], SchemaSteps(("id",), (unknown,)))
     assert plan_rows(["id", "a"], [], SchemaSteps(("id",), (unknown,)), 10).columns[1].earlier == ()
-
-
-def test_later_changes_of_the_columns_are_known() -> None:
-    assert has_changed_since(STEPS, 49)
-    assert not has_changed_since(STEPS, 50)
 
 
 ROWS_CHANGED = SchemaSteps(

@@ -1,7 +1,6 @@
 """MySQL's release from Maven: Ivy and Java are real, the repository is a folder, the server a shell script."""
 
 import hashlib
-import os
 import platform
 import signal
 import stat
@@ -9,15 +8,12 @@ import subprocess
 import sys
 import threading
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from replicator.errors import ReplicatorError, StackError
 from replicator.operations.stack import mysql_dist
 from replicator.operations.stack.mysql_dist import CLASSIFIERS, VERSION, add_libraries, mysql_distribution
-from replicator.operations.stack.process import THIS_MACHINE
 from tests.support.downloads import reported_downloads
 
 RUNS = f"echo 'mysqld  Ver {VERSION} for Linux'"
@@ -73,23 +69,6 @@ def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_mysql_distribution_contains_only_the_files_that_the_server_needs(
-    tmp_path: Path, repository: Path
-) -> None:
-    publish(repository)
-    said: list[str] = []
-    with reported_downloads() as reported:
-        folder = mysql_distribution(tmp_path / "cache", said.append)
-    assert files_below(folder) == KEPT
-    assert os.access(folder / "bin/mysqld", os.X_OK)
-    assert not os.access(folder / "share/english/errmsg.sys", os.X_OK)
-    # Neither the archive nor its copy in Ivy's cache remains.
-    assert {path.name for path in (tmp_path / "cache").rglob("*.zip")} == set()
-    assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
-    assert reported == [f"downloading MySQL {VERSION} (553 MB) into {folder.parent} (only once)"]
-    assert f"unpacking MySQL {VERSION}" in said
-
-
 def test_mysql_distribution_is_downloaded_once_when_two_threads_request_it(
     tmp_path: Path, repository: Path
 ) -> None:
@@ -106,18 +85,6 @@ def test_mysql_distribution_is_downloaded_once_when_two_threads_request_it(
             thread.join()
     assert len(set(found)) == 1
     assert len(reported) == 1
-
-
-def test_mysql_distribution_leaves_no_files_when_the_checksum_is_wrong(
-    tmp_path: Path, repository: Path
-) -> None:
-    publish(repository, checksum="0" * 40)
-    with pytest.raises(
-        ReplicatorError, match=f"MySQL {VERSION} .* could not be downloaded: .*sha1"
-    ) as caught:
-        mysql_distribution(tmp_path / "cache", lambda _: None)
-    assert "REPLICATOR_IVY_SETTINGS" in (caught.value.hint or "")
-    assert [path.name.rpartition(".")[2] for path in (tmp_path / "cache" / "mysql").iterdir()] == ["lock"]
 
 
 def test_mysql_distribution_is_complete_after_an_earlier_download_was_killed(
@@ -146,13 +113,6 @@ mysql_dist.mysql_distribution(Path({str(cache)!r}), lambda _: None)
     folder = mysql_distribution(cache, lambda _: None)
     assert files_below(folder) == KEPT
     assert not left[0].exists()
-
-
-def test_mysql_distribution_fails_when_there_is_none_for_the_architecture(tmp_path: Path) -> None:
-    machine = replace(THIS_MACHINE, architecture="riscv64")
-    with pytest.raises(StackError, match="riscv64") as caught:
-        mysql_distribution(tmp_path, lambda _: None, machine)
-    assert "install MySQL" in (caught.value.hint or "")
 
 
 @pytest.fixture
@@ -189,20 +149,3 @@ def test_add_libraries_fetches_a_missing_library_without_root(
     assert (server / "lib/private/libaio.so.1").read_text() == "library\n"
     assert [line for line in calls.read_text().splitlines() if "install" in line] == []
     assert any(line.endswith("update") for line in calls.read_text().splitlines()) == (not lists)
-
-
-def test_add_libraries_names_the_package_when_it_cannot_be_fetched(
-    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StackError, match=r"needs libaio\.so\.1, which is missing on this machine") as caught:
-        add_libraries(server, tmp_path)
-    assert "apt-get install libaio1" in (caught.value.hint or "")
-
-
-def test_add_libraries_names_the_reason_when_the_server_does_not_run(tmp_path: Path, server: Path) -> None:
-    script(server / "bin/mysqld", "echo 'mysqld: version GLIBC_2.28 not found' >&2; exit 1")
-    with pytest.raises(
-        StackError, match=r"does not run on this machine: mysqld: version GLIBC_2\.28 not found"
-    ):
-        add_libraries(server, tmp_path)

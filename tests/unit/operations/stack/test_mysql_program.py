@@ -9,7 +9,7 @@ import pytest
 
 from replicator.errors import StackError
 from replicator.operations.stack import mysql_dist
-from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld, program_in, series
+from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld, program_in
 from replicator.operations.stack.process import Machine
 
 Find = Callable[..., MySqlProgram]
@@ -66,25 +66,6 @@ def test_find_mysqld_prefers_the_server_of_the_system(tmp_path: Path, cache: Pat
     assert find() == MySqlProgram((str(own),), version="8.4.2")
 
 
-def test_find_mysqld_refuses_mariadb(tmp_path: Path, find: Find) -> None:
-    maria = script(tmp_path / "bin/mysqld", "echo 'mysqld  Ver 10.11.6-MariaDB for debian-linux-gnu'")
-    assert find().version == mysql_dist.VERSION
-    with pytest.raises(StackError, match="is not a MySQL server that runs here"):
-        find(str(maria))
-
-
-def test_find_mysqld_prefers_the_cached_debian_system_to_the_release(cache: Path, find: Find) -> None:
-    root = debian_root(cache / "mysql-root")
-    found = find()
-    assert (found.version, found.command[-1]) == ("9.7.0", str(root / "usr/sbin/mysqld"))
-
-
-def test_find_mysqld_returns_the_release_when_the_user_is_not_root(release: Path, find: Find) -> None:
-    found = find()
-    command, files = (str(release / "bin/mysqld"),), (f"--basedir={release}",)
-    assert found == MySqlProgram(command, files, mysql_dist.VERSION)
-
-
 def test_find_mysqld_creates_a_debian_system_when_the_user_is_root(tmp_path: Path, find: Find) -> None:
     made = debian_root(tmp_path / "made")
     script(tmp_path / "bin/debootstrap", f'for last; do :; done; /bin/cp -r {made} "$last"')
@@ -93,17 +74,6 @@ def test_find_mysqld_creates_a_debian_system_when_the_user_is_root(tmp_path: Pat
     assert find(report=said.append).version == "9.7.0"
     assert said == ["creating a Debian system with MySQL"]
     assert find(mysql_dist.VERSION).version == mysql_dist.VERSION
-
-
-def test_find_mysqld_suggests_the_release_when_debootstrap_fails(
-    tmp_path: Path, cache: Path, find: Find
-) -> None:
-    script(tmp_path / "bin/debootstrap", "echo 'E: no mirror answers'; exit 1")
-    with pytest.raises(StackError, match="could not be fetched with debootstrap") as caught:
-        find(machine=machine(tmp_path, is_root=True))
-    assert f"--mysql {mysql_dist.VERSION}" in (caught.value.hint or "")
-    assert "no mirror answers" in (caught.value.hint or "")
-    assert not (cache / "mysql-root").exists()
 
 
 @pytest.mark.parametrize(
@@ -126,27 +96,6 @@ def test_find_mysqld_names_the_available_versions_when_a_version_is_unavailable(
     with pytest.raises(StackError, match="newest is neither a MySQL version nor a path") as caught:
         find("newest")
     assert "with a slash" in (caught.value.hint or "")
-
-
-def test_find_mysqld_selects_a_server_by_path(tmp_path: Path, find: Find) -> None:
-    chosen = server(tmp_path / "opt/bin/mysqld", "8.4.9")
-    assert find(str(chosen)) == MySqlProgram((str(chosen),), version="8.4.9")
-    folder = tmp_path / "opt"
-    assert find(str(folder)).files == (f"--basedir={folder}",)
-    root = debian_root(tmp_path / "root")
-    assert find(str(root)).command[-1] == str(root / "usr/sbin/mysqld")
-    with pytest.raises(StackError, match="no mysqld found in"):
-        find(str(tmp_path / "nothing"))
-
-
-def test_find_mysqld_selects_the_release_series_that_wrote_the_data(tmp_path: Path, find: Find) -> None:
-    own = server(tmp_path / "bin/mysqld", "9.7.0")
-    assert find(last="8.0.33").version == "8.0.33"
-    assert find(last="9.7.4").version == "9.7.0"
-    # A system that was upgraded from 9.6 has no older server. MySQL itself decides whether it can read the data.
-    assert find(last="9.6.1").version == "9.7.0"
-    assert find(str(own), last="8.0.33").version == "9.7.0"
-    assert series("8.0.33") == "8.0"
 
 
 def test_mysqld_of_another_system_runs_with_the_loader_of_that_system(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ import socket
 import stat
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import psutil
 import pytest
 
 from replicator.errors import StackError
-from replicator.operations.stack import LocalStack, Options, kafka, mysql, registry
+from replicator.operations.stack import LocalStack, Options, mysql
 from replicator.operations.stack.docker import DockerStack
 from replicator.operations.stack.mysql_program import MySqlProgram
 from replicator.operations.stack.process import Child
@@ -85,37 +83,6 @@ def test_mysqld_command_enables_what_change_capture_requires(tmp_path: Path) -> 
     assert ("--user=root" in command) == (os.geteuid() == 0)
 
 
-def test_mysql_is_not_ready_when_it_accepts_connections_without_a_greeting() -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(mysql.answers, server.getsockname()[1], "secret")
-            try:
-                assert asked.result(20) is False
-            finally:
-                server.close()  # so that a client without a limit ends too
-
-
-def test_broker_settings_retain_all_events_with_one_replica() -> None:
-    settings = kafka.broker_settings(Path("/state/kafka"), 9092, 9093)
-    assert settings["log.retention.ms"] == "-1"
-    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:9092"
-    assert {value for name, value in settings.items() if name.endswith("replication.factor")} == {"1"}
-
-
-def test_registry_command_stores_the_database_in_the_folder(tmp_path: Path) -> None:
-    command = registry.server_command(tmp_path, 8080, Path("/java"), Path("/app-runner.jar"))
-    assert command[-2:] == ["-jar", "/app-runner.jar"]
-    assert f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{tmp_path}/data/registry" in command
-    assert registry.api(8080) == "http://127.0.0.1:8080/apis/ccompat/v7"
-
-
-def test_write_properties_escapes_values_for_java(tmp_path: Path) -> None:
-    kafka.write_properties(tmp_path / "a" / "p", {"plugin.path": "/x", "odd": "a\\b"})
-    assert (tmp_path / "a" / "p").read_text() == "plugin.path=/x\nodd=a\\\\b\n"
-
-
 def test_stack_state_is_restored_and_private(tmp_path: Path) -> None:
     assert load_state(tmp_path) is None
     state = StackState("local", "secret-a", "secret-b").with_part(
@@ -127,14 +94,6 @@ def test_stack_state_is_restored_and_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "stack.json").stat().st_mode) == 0o600
     assert "secret" not in repr(state)
     assert "secret" not in repr(state.endpoints())
-
-
-def test_endpoints_contain_only_started_parts() -> None:
-    state = StackState(ports={"mysql": 1, "kafka": 2}).with_part(
-        PartState("kafka", Child(1, 0), {"kafka": 9092})
-    )
-    found = state.endpoints()
-    assert (found.bootstrap_servers, found.mysql_port, found.connect_url) == ("127.0.0.1:9092", 0, "")
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"version": 1}', '{"version": 9, "parts": {}}', "[]"])
@@ -189,41 +148,3 @@ def test_stack_up_fails_when_the_folder_contains_another_kind_of_stack(
     save_state(tmp_path, StackState("local", "a", "b"))
     with pytest.raises(StackError, match="contains a local stack"):
         DockerStack(tmp_path).up()
-
-
-def test_docker_stack_up_fails_when_no_docker_engine_responds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StackError, match="no Docker engine responds"):
-        DockerStack(tmp_path / "stack").up()
-    assert not (tmp_path / "stack").exists()
-
-
-def test_stack_up_restarts_a_part_that_is_stopping(tmp_path: Path) -> None:
-    """A killed `down` leaves a server that is stopping, but responds for a moment."""
-    stack = LocalStack(tmp_path, programs=SleepingPrograms(tmp_path))
-    stack.up({"mysql"})
-    state = load_state(tmp_path)
-    assert state is not None
-    first = state.parts["mysql"].child.pid
-    assert stack.up({"mysql"})
-    assert [part.pid for part in stack.status() if part.part == "mysql"] == [first]
-    save_state(tmp_path, state.with_part(replace(state.parts["mysql"], stopping=True)))
-    stack.up({"mysql"})
-    (second,) = [part.pid for part in stack.status() if part.part == "mysql"]
-    assert second not in (None, first)
-    assert not psutil.pid_exists(first)
-    stack.down()
-
-
-def test_stack_up_requests_the_version_that_wrote_the_data(tmp_path: Path) -> None:
-    programs = SleepingPrograms(tmp_path)
-    stack = LocalStack(tmp_path / "own", Options(mysql="8.0"), programs)
-    assert stack.up({"mysql"}).mysql_version == "8.0.33"
-    stack.down()
-    assert stack.endpoints.mysql_version == ""
-    later = LocalStack(tmp_path / "own", programs=programs)
-    later.up({"mysql"})
-    later.remove()
-    assert programs.asked == [("8.0", ""), ("", "8.0.33")]

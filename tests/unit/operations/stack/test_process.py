@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,7 @@ import psutil
 import pytest
 
 from replicator.errors import StackError
-from replicator.operations.stack import process
-from replicator.operations.stack.process import Child, healthy_before_end, spawn, tail, wait_until_healthy
+from replicator.operations.stack.process import Child, spawn, wait_until_healthy
 
 
 def python(code: str, log: Path) -> Child:
@@ -30,14 +28,6 @@ def test_child_has_its_own_session_and_ends_on_stop(tmp_path: Path) -> None:
     child.stop(10)
     assert not child.alive()
     child.stop(0)  # nothing more to do, and no error
-
-
-def test_child_ends_on_stop_when_it_is_suspended(tmp_path: Path) -> None:
-    child = python(SLEEP, tmp_path / "log")
-    child.signal(signal.SIGSTOP)
-    assert child.alive()
-    child.stop(10)
-    assert not child.alive()
 
 
 def test_child_is_killed_when_it_ignores_sigterm(tmp_path: Path) -> None:
@@ -92,11 +82,6 @@ def test_spawn_closes_inherited_locks_and_pipes_in_the_child(tmp_path: Path) -> 
         os.close(read)
 
 
-def test_spawn_fails_when_the_program_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StackError, match="cannot start /nowhere/mysqld: No such file"):
-        spawn(["/nowhere/mysqld"], tmp_path / "log")
-
-
 def test_wait_until_healthy_shows_the_end_of_the_log_when_the_part_ends(tmp_path: Path) -> None:
     log = tmp_path / "part.log"
     child = python("import sys; sys.exit('the port is taken')", log)
@@ -104,49 +89,3 @@ def test_wait_until_healthy_shows_the_end_of_the_log_when_the_part_ends(tmp_path
         wait_until_healthy("MySQL", child, log, lambda: False, seconds=20)
     assert "the port is taken" in (caught.value.hint or "")
     assert str(log) in (caught.value.hint or "")
-
-
-def test_wait_until_healthy_fails_when_the_part_never_responds(tmp_path: Path) -> None:
-    child = python(SLEEP, tmp_path / "log")
-    try:
-        with pytest.raises(StackError, match="did not respond within 0 s"):
-            wait_until_healthy("Kafka", child, tmp_path / "log", lambda: False, seconds=0.1)
-    finally:
-        child.kill()
-
-
-def test_a_server_that_responds_once_while_it_stops_is_not_healthy(tmp_path: Path) -> None:
-    child = python(SLEEP, tmp_path / "log")
-    looks: list[bool] = []
-
-    def healthy() -> bool:
-        looks.append(len(looks) == 1)
-        if len(looks) == 3:
-            child.kill()
-        return looks[-1]
-
-    assert not healthy_before_end(child, healthy, seconds=20, settle_seconds=2)
-    assert looks[:3] == [False, True, False]
-
-
-def test_tail_returns_the_last_lines_of_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert tail(log) == "(no log was written)"
-    log.write_text("".join(f"line {number}\n" for number in range(100)))
-    assert tail(log, 2) == "  line 98\n  line 99"
-
-
-def test_free_port_returns_distinct_unused_ports() -> None:
-    taken: set[int] = set()
-    first, second = process.free_port(taken), process.free_port(taken)
-    assert taken == {first, second}
-    assert all(20_000 <= port < 31_000 for port in taken)
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", first))
-        server.listen()
-        assert not process.port_is_free(first)
-        assert process.accepts(first)
-        assert f"(process {os.getpid()})" in process.holder_of(first)
-    assert not process.accepts(first)
-    assert process.port_is_free(first)
-    assert process.holder_of(first) == "another process"

@@ -55,13 +55,6 @@ def test_key_change_of_create_table_has_the_keys_that_it_defines(
         assert found == KeyChange(created=True, added=tuple(added))
 
 
-@pytest.mark.parametrize("ddl", ["CREATE TABLE t LIKE s", "CREATE TABLE shop.t (LIKE `s`)"])
-def test_key_change_of_create_table_like_names_the_other_table(ddl: str) -> None:
-    assert key_change(parse(ddl), T) == KeyChange(created=True, like=TableId("shop", "s"))
-    other = key_change(parse("CREATE TABLE t LIKE old.s"), T)
-    assert other.like == TableId("old", "s")
-
-
 @pytest.mark.parametrize(
     ("specs", "change"),
     [
@@ -107,11 +100,3 @@ def test_key_change_of_index_statements(ddl: str, change: KeyChange) -> None:
     assert key_change(parse(ddl), T) == change
     assert list(index_statements(parse(ddl), "shop")) == [(T, change)]
     assert not key_change(parse(ddl), TableId("shop", "u"))
-
-
-@pytest.mark.parametrize(
-    "ddl", ["DROP INDEX", "DROP INDEX k", "DROP INDEX k ON", "INDEX k ON t (a)", "DROP TABLE t"]
-)
-def test_incomplete_and_other_statements_change_no_index(ddl: str) -> None:
-    assert list(index_statements(parse(ddl), "shop")) == []
-    assert not key_change(parse(ddl), T)

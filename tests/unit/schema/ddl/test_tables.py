@@ -82,19 +82,6 @@ def test_column_moves_is_none_when_the_statement_alters_another_table(ddl: str |
 
 
 @pytest.mark.parametrize(
-    "ddl",
-    [
-        "ALTER TABLE t CHANGE",
-        "ALTER TABLE t DROP",
-        "ALTER TABLE t RENAME COLUMN a",
-        "ALTER TABLE t CHANGE 'a' b INT",
-    ],
-)
-def test_column_moves_is_empty_when_the_statement_is_incomplete(ddl: str) -> None:
-    assert column_moves(parse(ddl), T) == ColumnMoves()
-
-
-@pytest.mark.parametrize(
     ("ddl", "old"),
     [
         ("RENAME TABLE a TO t", "a"),
@@ -116,10 +103,6 @@ def test_column_moves_is_empty_when_the_statement_is_incomplete(ddl: str) -> Non
 )
 def test_renamed_from_returns_the_old_name_of_a_table(ddl: str | None, old: str | None) -> None:
     assert RecordStatements(ddl).renamed_from(T) == (None if old is None else TableId("shop", old))
-
-
-def test_renamed_from_returns_the_old_database_when_it_differs() -> None:
-    assert RecordStatements("RENAME TABLE crm.a TO shop.t").renamed_from(T) == TableId("crm", "a")
 
 
 @pytest.mark.parametrize(

@@ -144,20 +144,6 @@ def test_tokenize_distinguishes_comments_and_string_literals(text: str, keywords
     assert [token.keyword for token in tokenize(text)] == keywords
 
 
-@pytest.mark.parametrize("text", ["`a", '"a', "'a", '"a\\"', "'a\\"])
-def test_tokenize_returns_no_name_when_a_quote_is_not_closed(text: str) -> None:
-    assert list(tokenize(text + " b ; c")) == [Token("", None)]
-
-
-@pytest.mark.parametrize("comment", ["/*", "/*/", "/* *", "/* `b", "/* /* b", "/*M! b"])
-def test_tokenize_returns_no_token_after_a_comment_that_is_not_closed(comment: str) -> None:
-    assert list(tokenize(f"a {comment} b ; `c`")) == [Token("A", "a")]
-
-
-def test_tokenize_reads_an_executable_comment_that_is_not_closed_to_the_end() -> None:
-    assert list(tokenize("a /*! b")) == [Token("A", "a"), Token("B", "b")]
-
-
 @pytest.mark.parametrize(
     ("text", "statements"),
     [

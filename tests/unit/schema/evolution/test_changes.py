@@ -1,9 +1,5 @@
 """The state of a table's schema, as the lake stores it."""
 
-import json
-
-import pytest
-
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 from replicator.schema.evolution.changes import (
@@ -11,16 +7,8 @@ from replicator.schema.evolution.changes import (
     DropColumn,
     Recreate,
     RenameColumn,
-    SchemaState,
     unfilled_columns,
 )
-
-
-def test_schema_state_is_unchanged_after_a_json_round_trip() -> None:
-    text = SchemaState(5, ("a",)).to_json()
-    assert SchemaState.from_json(text) == SchemaState(5, ("a",))
-    with pytest.raises(ValueError, match="version 2"):
-        SchemaState.from_json(json.dumps({"version": 2}))
 
 
 def column(name: str, *, unknown: bool) -> Column:

@@ -9,7 +9,7 @@ from replicator.lake.catalog.metadata import changelog_schema, table_schema
 from replicator.model.changelog import change_column
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import INT, LONG, STRING, VECTOR, decimal
-from replicator.schema.evolution.own_columns import ColumnDifferences, OwnColumns, fields_of
+from replicator.schema.evolution.own_columns import ColumnDifferences, OwnColumns
 
 SCHEMA = TableSchema(
     (
@@ -41,17 +41,6 @@ def test_columns_are_recorded_and_read_again(schema: str) -> None:
     assert own.users(schema) == ()
     assert not own.has_other_key(schema)
     assert own.followed_by(schema, schema) == own
-
-
-def test_types_are_recorded_in_one_notation() -> None:
-    own = OwnColumns.of(MIRROR)
-    assert [f.kind for f in own.fields][:3] == ["long", "string", "decimal(10, 2)"]
-    assert OwnColumns.of(MIRROR.replace("decimal(10,2)", "decimal(10, 2)")) == own
-
-
-def test_unknown_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="version 2"):
-        OwnColumns.from_json('{"version": 2}')
 
 
 def test_order_comments_and_wider_types_are_no_differences() -> None:
@@ -91,13 +80,6 @@ def test_fields_of_the_changelogs_struct_are_part_of_its_type() -> None:
     assert [name for name, _, _ in own.differences(json.dumps(value)).retyped] == ["_change"]
 
 
-def test_temporary_columns_are_nobodys() -> None:
-    schema = changed(add=NOTE | {"name": "replicator_new_price"})
-    own = OwnColumns.of(MIRROR)
-    assert own.users(schema) == ()
-    assert OwnColumns.of(schema) == own
-
-
 def test_columns_of_an_earlier_version_are_known_by_their_names() -> None:
     own = OwnColumns.of(changed(CHANGELOG, add=NOTE), {"id", "name", "price", "v", "gone"})
     assert own == OwnColumns.of(CHANGELOG)
@@ -122,12 +104,3 @@ def test_key_that_others_changed_stays_known() -> None:
         assert own.has_other_key(before)
         following = own.followed_by(before, changed(before, drop="name"))
         assert following.has_other_key(changed(before, drop="name"))
-
-
-def test_required_columns_that_the_engine_relaxes_are_recorded() -> None:
-    after = changed(id={"required": False})
-    assert not OwnColumns.of(MIRROR).followed_by(MIRROR, after).has_other_key(after)
-
-
-def test_fields_have_lake_types() -> None:
-    assert [f.lake_type for f in fields_of(CHANGELOG)] == [LONG, STRING, decimal(10, 2), VECTOR, None]

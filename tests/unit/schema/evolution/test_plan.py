@@ -6,10 +6,9 @@ import pytest
 
 from replicator.errors import UnknownValues, UnloggedChange, UnsupportedChange
 from replicator.model.table import Column, TableSchema
-from replicator.model.types import DOUBLE, FLOAT, INT, LONG, STRING, LakeType, decimal
+from replicator.model.types import INT, LONG, STRING, LakeType, decimal
 from replicator.schema.evolution.changes import (
     AddColumn,
-    ChangeKey,
     ChangeType,
     DeleteRows,
     DropColumn,
@@ -19,15 +18,10 @@ from replicator.schema.evolution.changes import (
     RenameColumn,
     RequireValues,
     RetireColumn,
-    SchemaChange,
     WidenType,
-    fills_from_json,
-    fills_to_json,
     kept_from_json,
     kept_rows,
     kept_to_json,
-    pending_fills,
-    renamed_fills,
 )
 from replicator.schema.evolution.plan import LakeSide, Plan, Policies, SourceSide, changelog_plan, plan
 from replicator.schema.history.partitions import RowCondition
@@ -56,10 +50,6 @@ def planned(
     return changelog_plan(there, here, (), policies or {}) if changelog else plan(there, here, policies or {})
 
 
-def test_equal_schemas_need_no_evolution() -> None:
-    assert planned({"id": LONG, "q": INT}, schema(ID, Column("q", INT))) == Plan((), (), ())
-
-
 USERS = frozenset({"Note"})
 
 
@@ -73,25 +63,6 @@ def test_column_with_the_name_of_a_users_column_is_refused(name: str) -> None:
         for planner in (plan, changelog_plan):
             with pytest.raises(UnsupportedChange, match=f"column {name} now, and others added a column Note"):
                 planner(there, SourceSide(source, carried))
-
-
-def test_kept_column_does_not_get_the_name_of_a_users_column() -> None:
-    there = LakeSide({"id": LONG, "q": INT}, users=frozenset({"q__was_int"}))
-    source = SourceSide(schema(ID, Column("q", STRING)), {"id": "id", "q": "q"})
-    assert RetireColumn("q", "q__was_int_2") in changelog_plan(there, source).changes
-
-
-def test_evolution_adds_columns_in_the_order_of_the_source() -> None:
-    first, last = Column("first", INT), Column("last", STRING, fill="x")
-    found = planned({"id": LONG}, schema(first, ID, last)).changes
-    assert found == (AddColumn(first, None), AddColumn(last, "id"))
-    assert [str(c) for c in found] == ["add column first int", "add column last string"]
-
-
-@pytest.mark.parametrize(("old", "new"), [(INT, LONG), (FLOAT, DOUBLE), (decimal(10, 2), decimal(14, 2))])
-def test_evolution_widens_a_type(old: LakeType, new: LakeType) -> None:
-    found = planned({"id": LONG, "q": old}, schema(ID, Column("q", new)))
-    assert found.changes == (WidenType("q", old, new),)
 
 
 @pytest.mark.parametrize(("old", "new"), [(INT, LONG), (decimal(10, 2), decimal(14, 2))])
@@ -148,16 +119,6 @@ def test_evolution_of_a_changelog_retires_columns() -> None:
     assert moved.changes == ()
 
 
-def test_evolution_changes_the_key_unless_its_column_was_added() -> None:
-    code = Column("code", INT)
-    lake = {"id": LONG, "code": INT}
-    assert planned(lake, schema(ID, code, key=("code",))).changes == (ChangeKey(("id",), ("code",)),)
-    renamed = planned({"id": LONG}, schema(Column("no", LONG), key=("no",)), carried={"id": "no"})
-    assert renamed.changes == (RenameColumn("id", "no"),)
-    with pytest.raises(UnsupportedChange, match="code was added"):
-        planned({"id": LONG}, schema(ID, code, key=("code",)))
-
-
 def test_evolution_of_a_recreated_table_begins_with_recreate() -> None:
     a = Column("a", STRING)
     found = planned({"id": LONG, "a": INT}, schema(ID, a), recreated=True).changes
@@ -188,19 +149,6 @@ def test_evolution_applies_the_policies() -> None:
     assert wide.changes == (WidenType("a", INT, LONG),)
     with pytest.raises(UnsupportedChange, match="change type of column a from int to string"):
         planned(lake, schema(ID, Column("a", STRING)), policies={"type": "fail"})
-
-
-def test_pending_fills_are_unchanged_after_a_json_round_trip() -> None:
-    changes: list[SchemaChange] = [
-        AddColumn(Column("a`b", STRING, fill="it's"), None),
-        AddColumn(Column("n", INT), None),
-        WidenType("q", INT, LONG),
-    ]
-    fills = pending_fills(changes)
-    assert fills == {"a`b": "it's"}
-    assert fills_from_json(fills_to_json(fills)) == fills
-    assert fills_from_json(None) == {}
-    assert renamed_fills({"a": "1", "b": "2"}, [RenameColumn("a", "c"), DropColumn("b")]) == {"c": "1"}
 
 
 DROPPED = KeepRows("ALTER TABLE t DROP PARTITION p0", 7, "binlog.000001:4")

@@ -86,11 +86,6 @@ def test_each_version_has_its_step_even_if_several_are_followed_at_once() -> Non
     assert [*followed(1, 1), *followed(10, 2), *followed(20, 3)] == expected
 
 
-def test_nothing_new_is_no_step() -> None:
-    assert [bool(step) for step in followed(30, 3)] == [False]
-    assert SchemaSteps(("id",)).followed_by(followed(30, 3), ("id",)) == SchemaSteps(("id",))
-
-
 def test_a_reread_tells_what_earlier_statements_did_to_rows() -> None:
     validate(json.loads(FULL.read_again(12).to_json()), "schema-steps-v1.json")
     steps = FULL.read_again(12).steps
@@ -118,14 +113,6 @@ def test_removed_rows_are_recorded_with_the_step_of_the_statement() -> None:
     rows = RowCondition(("id",), "({0} < 5)")
     (step,) = new_steps(history, 1, 1, ["id"], planned, removed={10: rows})
     assert (step.unlogged, step.removed) == (dropped.unlogged, rows)
-
-
-def test_changed_key_is_recorded_with_the_first_step() -> None:
-    steps = SchemaSteps(("a", "id")).followed_by(followed(1, 3), ("id",))
-    assert steps.key == ("id",)
-    assert [step.key_before for step in steps.steps] == [("a", "id"), None, None]
-    renamed = SchemaSteps(("a", "id")).followed_by(followed(1, 3), ("d", "id"))
-    assert [step.key_before for step in renamed.steps] == [None, None, None]
 
 
 @pytest.mark.parametrize(

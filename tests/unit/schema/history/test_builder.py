@@ -39,12 +39,6 @@ def test_definition_of_another_server_is_later_whatever_its_position_is() -> Non
     assert len(set(ats)) == 4
 
 
-def test_definition_of_another_member_of_a_replication_group_is_later() -> None:
-    ats = placed(defined(900, "g:50"), defined(901, "g:1000051"), defined(7, "g:60"))
-    assert None not in ats
-    assert ats == sorted(ats, key=lambda at: at or 0)
-
-
 def test_redelivered_definition_keeps_its_place_also_from_another_server() -> None:
     first, second, third = placed(defined(900, "a:50"), defined(7, "a:50"), defined(900, "a:50"))
     assert first == second == third
@@ -71,16 +65,6 @@ def test_statement_is_executed_again_after_the_snapshot_of_a_replica_that_lags(f
     assert first < snapshot < again == redelivered
 
 
-@pytest.mark.parametrize(("known", "file"), [(900, 7), (5, 7), (5, 5), (900, 900)])
-def test_statement_is_executed_again_also_on_another_server_than_the_snapshots(known: int, file: int) -> None:
-    """That may be the first one."""
-    first, snapshot, again = placed(defined(known, "a:50"), read(40, ts_ms=T0 + 1000), defined(file, "a:50"))
-    assert first is not None
-    assert snapshot is not None
-    assert again is not None
-    assert first < snapshot < again
-
-
 def test_snapshot_of_another_server_is_later_whatever_its_time_is() -> None:
     first, snapshot = placed(defined(70, "a:50"), read(3, ts_ms=T0 - 90_000))
     assert first is not None
@@ -102,18 +86,6 @@ def test_snapshot_at_the_position_of_the_first_is_one_generation() -> None:
     assert ats[:2] == ats[4:]
     assert ats[2] == ats[3]
     assert ats[0] != ats[2]
-
-
-def test_generation_of_a_snapshot_does_not_depend_on_records_that_the_topic_lost() -> None:
-    second = differing(50, "c")
-    records = [
-        differing(10, "a"),
-        defined(70, "a:2", ts_ms=T0 + 30_000),
-        replace(second, schema=None),
-        second,
-        defined(80, "a:9", ts_ms=T0 + 60_000),
-    ]
-    assert placed(*records)[3:] == placed(*records[1:])[2:]
 
 
 @pytest.mark.parametrize("pos", [80, 120])
@@ -155,19 +127,6 @@ def test_unknown_earlier_removal_of_a_database_is_redelivered() -> None:
     assert placed(defined(5, "a:50"), dropped("shop", "a:49"))[1] is None
     for later in (dropped("shop", "a:51"), dropped("shop", "b:1"), dropped("other", "a:49")):
         assert placed(defined(5, "a:50"), later)[1] is not None
-
-
-def test_transactions_of_different_tables_are_in_any_order() -> None:
-    """A replica applies them in parallel, and the connector reads it after a fail-over."""
-    ats = placed(defined(900, "a:50"), defined(7, "a:49", table=BILLS))
-    assert ats[1] is not None
-    assert ats[1] > (ats[0] or 0)
-
-
-def test_definition_after_a_reset_is_later() -> None:
-    ats = placed(defined(900), defined(1, ts_ms=T0 + 1))
-    assert ats[1] is not None
-    assert ats[1] > (ats[0] or 0)
 
 
 def test_generation_does_not_depend_on_records_that_the_topic_lost() -> None:

@@ -319,13 +319,6 @@ def test_key_has_the_letter_case_of_its_column(declared: str, key: str) -> None:
     assert found.schema.key == (key,)
 
 
-def test_key_keeps_its_letter_case_when_columns_differ_only_in_case() -> None:
-    """MySQL allows no such table, but its key must not be lost."""
-    found = defined("ALTER", "", [ColumnSpec("id", "int"), ColumnSpec("ID", "int")], ["id"])
-    assert found.schema is not None
-    assert found.schema.key == ("id",)
-
-
 @pytest.mark.parametrize(
     ("kind", "ddl", "optional", "weak"),
     [
@@ -376,12 +369,6 @@ def test_nullable_key_does_not_identify_rows() -> None:
     assert keys_after(again) == [("id",)]
 
 
-def test_table_definitions_are_the_same_with_an_embedded_schema() -> None:
-    text = schema_change_event(Place(3, 50), "t", [ColumnSpec("id", "int")], ["id"], kind="CREATE")
-    wrapped = b'{"schema":{"type":"struct"},"payload":' + text + b"}"
-    assert table_definitions(wrapped) == table_definitions(text)
-
-
 @pytest.mark.parametrize("names", ['"shop"."bills"', '"shop"."orders","shop"."bills"'])
 def test_table_definitions_of_a_rename_drop_the_old_name(names: str) -> None:
     text = schema_change_event(
@@ -394,13 +381,6 @@ def test_table_definitions_of_a_rename_drop_the_old_name(names: str) -> None:
     assert (gone.table, gone.schema, gone.other_name) == (orders, None, bills)
     assert (found.table, found.other_name) == (bills, orders)
     assert found.schema is not None
-
-
-def test_table_definitions_have_no_schema_when_the_table_is_dropped() -> None:
-    (found,) = table_definitions(schema_change_event(Place(3, 50), "t", [], [], kind="DROP"))
-    assert found.schema is None
-    record = {"source": {"file": "b.000001", "pos": 4}, "ddl": "SET x=1", "tableChanges": []}
-    assert table_definitions(json.dumps(record).encode()) == []
 
 
 @pytest.mark.parametrize(

@@ -103,25 +103,8 @@ def test_key_stays_while_another_or_the_renamed_key_has_its_columns(source: Sour
     assert source.keys() == [("a",)]
 
 
-def test_renamed_keys_and_columns_are_known_by_their_new_names(source: Source) -> None:
-    source.define(
-        "ALTER TABLE t RENAME INDEX uk TO uk7, RENAME COLUMN a TO x", ["x"], columns=(replaced(A, "x"), B)
-    )
-    source.define("ALTER TABLE t DROP INDEX plain", ["x"], columns=(replaced(A, "x"), B))
-    assert source.keys() == [("a",), ("x",)]
-    source.define("ALTER TABLE t DROP INDEX uk7", ["x"], columns=(replaced(A, "x"), B))
-    assert source.keys() == [("a",), ("x",), ()]
-
-
 def replaced(column: ColumnSpec, name: str, *, optional: bool = False) -> ColumnSpec:
     return ColumnSpec(name, column.kind, optional)
-
-
-def test_key_is_lost_when_its_column_may_be_null(source: Source) -> None:
-    source.define("ALTER TABLE t MODIFY a INT NULL", columns=(replaced(A, "a", optional=True), B))
-    assert source.keys() == [("a",), ()]
-    source.define("ALTER TABLE t MODIFY a INT NOT NULL")
-    assert source.keys() == [("a",), (), ("a",)]
 
 
 def test_key_is_found_again_when_it_is_defined_again(source: Source) -> None:
@@ -131,14 +114,6 @@ def test_key_is_found_again_when_it_is_defined_again(source: Source) -> None:
     # The first statement is sent again, as after a restart of the connector.
     source.define("ALTER TABLE t DROP INDEX uk3", times=2)
     assert source.keys() == [("a",), (), ("a",), ()]
-
-
-def test_primary_key_stays_when_a_unique_key_is_dropped() -> None:
-    source = Source()
-    source.define("CREATE TABLE t (a INT KEY, b INT NOT NULL UNIQUE)", kind="CREATE")
-    source.define("ALTER TABLE t DROP INDEX b")
-    source.define("ALTER TABLE t MODIFY a INT", columns=(replaced(A, "a", optional=True), B))
-    assert set(source.keys()) == {("a",)}
 
 
 def test_dropped_primary_key_is_not_that_of_events(source: Source) -> None:
@@ -157,13 +132,6 @@ def test_unnamed_keys_have_the_names_that_the_server_gives_them(unnamed: str, dr
     source = Source()
     source.define(f"CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, {unnamed})", kind="CREATE")
     source.define(f"ALTER TABLE t DROP INDEX {dropped}")
-    assert source.keys() == [("a",), ()]
-
-
-def test_key_without_a_name_counts_as_dropped_when_an_unknown_one_is() -> None:
-    source = Source()
-    source.define("CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, UNIQUE (a))", kind="CREATE")
-    source.define("ALTER TABLE t DROP INDEX a_2")
     assert source.keys() == [("a",), ()]
 
 
@@ -187,13 +155,6 @@ def test_observed_version_has_no_key_when_a_key_was_dropped() -> None:
     assert source.keys() == [()]
 
 
-def test_primary_key_of_the_source_stays_when_an_index_is_dropped() -> None:
-    source = Source()
-    source.histories.define(T, TableSchema((Column("a", LONG, nullable=False), Column("b", LONG)), ("a",)))
-    source.execute("DROP INDEX i ON t")
-    assert source.keys() == [("a",)]
-
-
 def test_copied_table_has_the_keys_of_the_other_one(source: Source) -> None:
     source.define("CREATE TABLE copy LIKE t", kind="CREATE", table="copy")
     source.execute("DROP INDEX plain ON copy")
@@ -201,14 +162,6 @@ def test_copied_table_has_the_keys_of_the_other_one(source: Source) -> None:
     source.execute("DROP INDEX uk ON copy")
     assert source.keys("copy") == [("a",), ()]
     assert source.keys() == [("a",)]
-
-
-def test_renamed_table_keeps_its_keys(source: Source) -> None:
-    source.define("RENAME TABLE t TO u", table="u")
-    source.define("ALTER TABLE u DROP INDEX plain", table="u")
-    assert set(source.keys("u")) == {("a",)}
-    source.define("ALTER TABLE u DROP INDEX uk", table="u")
-    assert source.keys("u")[-1] == ()
 
 
 def test_table_has_the_keys_of_the_copy_that_replaced_it(source: Source) -> None:
@@ -219,10 +172,3 @@ def test_table_has_the_keys_of_the_copy_that_replaced_it(source: Source) -> None
     source.define("RENAME TABLE t TO _t_del, _t_gho TO t")
     assert source.keys()[-1] == ()
     assert source.keys("_t_del")[-1] == ("a",)
-
-
-def test_table_that_is_created_again_has_only_its_new_keys(source: Source) -> None:
-    source.define("ALTER TABLE t DROP INDEX uk")
-    source.define("DROP TABLE t", kind="DROP")
-    source.define(KEYED_BY_A, kind="CREATE")
-    assert source.keys() == [("a",), (), ("a",)]

@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
-from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
 from replicator.schema.history.order import CLOCK_MS, VersionStart, binlog_key
 
@@ -17,21 +14,6 @@ def at(file: int, pos: int = 100, gtid: str | None = None) -> SourcePosition:
 
 def start(file: int, pos: int = 100, gtid: str | None = None, ts_ms: int = T0) -> VersionStart:
     return VersionStart(binlog_key(at(file, pos)), gtid, ts_ms)
-
-
-@pytest.mark.parametrize(
-    ("gtid", "parts"),
-    [
-        ("a-b:7", Transaction("a-b", 7)),
-        ("a-b:tag:7", Transaction("a-b:tag", 7)),
-        ("a-b:7-9", None),
-        ("7", None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_gtid_is_divided(gtid: str | None, parts: Transaction | None) -> None:
-    assert Transaction.parse(gtid) == parts
 
 
 def test_positions_decide_on_one_server() -> None:
@@ -80,10 +62,3 @@ def test_times_decide_between_transactions_of_two_origins() -> None:
     # At nearly the same time, both are in one binlog.
     assert version.is_before(at(7, 101, gtid="a:70"), T0 - CLOCK_MS)
     assert not version.is_before(at(7, 99, gtid="a:70"), T0 + CLOCK_MS)
-
-
-@pytest.mark.parametrize(("version_ms", "event_ms"), [(0, T0), (T0, 0)])
-def test_positions_decide_if_a_time_is_unknown(version_ms: int, event_ms: int) -> None:
-    version = start(7, gtid="b:3", ts_ms=version_ms)
-    assert version.is_before(at(900, gtid="a:70"), event_ms)
-    assert not version.is_before(at(2, gtid="a:70"), event_ms)

@@ -12,7 +12,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked_sql
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import DATE, LONG, TIMESTAMP
-from replicator.schema.ddl.partitions import FORGET, partition_change
+from replicator.schema.ddl.partitions import partition_change
 from replicator.schema.ddl.tables import column_moves, parse
 from replicator.schema.history.builder import build_history
 from replicator.schema.history.keys import KeyChange
@@ -236,13 +236,6 @@ SUBPARTITIONS 2
 )
 def test_statement_that_is_not_understood_makes_the_layout_unknown(operation: str, known: bool) -> None:
     assert (folded(RANGE, operation) is not None) == known
-
-
-def test_statements_of_other_tables_change_nothing() -> None:
-    assert change("ALTER TABLE u DROP PARTITION p0") is None
-    assert change("ALTER TABLE t DROP PARTITION p0; ALTER TABLE t DROP PARTITION p1") == FORGET
-    assert change("CREATE TABLE t LIKE u") == FORGET
-    assert removed(created(RANGE), "ALGORITHM = INPLACE, LOCK = NONE, DROP PARTITION p0") is not None
 
 
 @pytest.mark.parametrize(

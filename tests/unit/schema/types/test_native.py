@@ -6,7 +6,7 @@ import pytest
 
 from replicator.model.recorded import checked_sql
 from replicator.model.types import BINARY, BOOLEAN, DATE, DOUBLE, FLOAT, INT, LONG, STRING, VECTOR, decimal
-from replicator.schema.types.native import cast, fits_in_place, keeps_values, shown
+from replicator.schema.types.native import cast, fits_in_place, keeps_values
 
 KEPT = [
     ("TINYINT", "INT"),
@@ -129,9 +129,3 @@ def test_every_cast_is_accepted_when_it_is_read_from_a_changelog() -> None:
     assert found > {None, "TRY_CAST({0} AS decimal(12, 4))"}
     for using in found:
         assert using is None or checked_sql(using, 1) == using
-
-
-def test_types_in_messages_are_short() -> None:
-    assert shown("TEXT CHARACTER SET utf8mb4", "CHAR(2) CHARACTER SET utf8mb4") == "TEXT"
-    assert shown("TEXT CHARACTER SET latin1", "TEXT CHARACTER SET utf8mb4") == "TEXT CHARACTER SET latin1"
-    assert len(shown(f"ENUM({', '.join(repr(str(n)) for n in range(999))})", "TEXT")) == 101

@@ -23,7 +23,7 @@ from replicator.sources.archive.documents import (
     parse_manifest,
     parse_page,
 )
-from replicator.sources.archive.format import EVENT_SCHEMA, Encoding
+from replicator.sources.archive.format import Encoding
 
 SCHEMAS = Path(__file__).parents[4] / "schemas"
 
@@ -73,11 +73,6 @@ def test_archive_files_are_sorted_and_limited_by_events(tmp_path: Path) -> None:
     assert sorted(read(tmp_path), key=lambda e: e.offset) == events
 
 
-def test_archive_files_are_limited_by_bytes(tmp_path: Path) -> None:
-    write(tmp_path, [event(n, value=b"x" * 100) for n in range(10)], max_bytes=250)
-    assert len(list((tmp_path / "events").iterdir())) == 4
-
-
 def test_reader_segments_are_only_those_of_a_range(tmp_path: Path) -> None:
     write(tmp_path, [event(n) for n in range(100)], max_events=10)
     reader = ArchiveReader(tmp_path)
@@ -97,36 +92,6 @@ def test_writer_continues_at_the_end_of_the_manifest(tmp_path: Path) -> None:
             writer.append(event(1))
         writer.append(event(2))
         assert writer.end_offset("shop.shop.orders", 0) == 3
-    assert [e.offset for e in read(tmp_path)] == [0, 1, 2]
-
-
-def test_writer_advance_never_decreases_the_end(tmp_path: Path) -> None:
-    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
-        writer.append(event(5))
-        writer.advance("shop.shop.orders", 0, 9)
-        writer.advance("shop.shop.empty", 0, 4)
-    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
-        writer.advance("shop.shop.orders", 0, 7)
-    assert ArchiveReader(tmp_path).end_offsets() == {("shop.shop.orders", 0): 9}
-
-
-def test_archive_without_records_is_valid(tmp_path: Path) -> None:
-    write(tmp_path, [])
-    assert read(tmp_path) == []
-
-
-def fail_after_flush(path: Path) -> None:
-    with ArchiveWriter(path, topic_prefix="shop", encoding="json") as writer:
-        writer.append(event(0))
-        writer.flush()
-        writer.append(event(1))
-        raise RuntimeError
-
-
-def test_writer_keeps_flushed_events_when_the_block_fails(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError):
-        fail_after_flush(tmp_path)
-    write(tmp_path, [event(1), event(2)])
     assert [e.offset for e in read(tmp_path)] == [0, 1, 2]
 
 
@@ -171,14 +136,6 @@ def test_writer_refuses_another_topic_prefix(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="contains events of 'shop'"):
         ArchiveWriter(tmp_path, topic_prefix="other", encoding="json")
     write(tmp_path, [event(1)])
-
-
-def test_archive_encoding_is_that_of_the_first_event(tmp_path: Path) -> None:
-    for encoding, events in (("json", []), ("json-schemas", [event(0)]), ("json", [event(1)])):
-        with ArchiveWriter(tmp_path, topic_prefix="shop", encoding=encoding) as writer:  # type: ignore[arg-type]
-            for each in events:
-                writer.append(each)
-    assert ArchiveReader(tmp_path).manifest.encoding == "json-schemas"
 
 
 @pytest.mark.fault(
@@ -239,12 +196,6 @@ def test_manifest_is_refused_when_a_field_is_wrong(change: dict[str, object], me
         parse_manifest(json.dumps(document), "manifest.json")
 
 
-def test_manifest_of_version_1_is_read() -> None:
-    document = json.loads(manifest_json(Manifest("shop", "json"))) | {"version": 1, "files": {}}
-    del document["schemas"], document["index"]
-    assert parse_manifest(json.dumps(document), "manifest.json").encoding == "json"
-
-
 def test_archive_keeps_the_schemas_of_avro_events(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
         writer.add_schema(7, '"string"')
@@ -265,28 +216,6 @@ def test_archive_keeps_the_schemas_of_avro_events(tmp_path: Path) -> None:
     (tmp_path / "schemas" / "8.avsc").write_text("cut")
     with pytest.raises(ArchiveError, match=r"schemas/8\.avsc has 3 bytes"):
         ArchiveReader(tmp_path)
-
-
-def test_writer_writes_no_events_when_the_check_before_them_fails(tmp_path: Path) -> None:
-    def refuse() -> None:
-        raise ArchiveError("recreated")
-
-    write(tmp_path, [event(0)])
-    with pytest.raises(ArchiveError, match="recreated"):
-        write(tmp_path, [event(1)], before_flush=refuse)
-    assert read(tmp_path) == [event(0)]
-
-
-def test_archive_of_json_events_has_no_schemas_and_refuses_avro(tmp_path: Path) -> None:
-    write(tmp_path, [event(0)])
-    assert ArchiveReader(tmp_path).writer_schemas() is None
-    with pytest.raises(ArchiveError, match="contains events in json, not in avro"):
-        ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro")
-
-
-def test_manifest_is_refused_when_it_is_not_json() -> None:
-    with pytest.raises(ArchiveError, match="is not JSON"):
-        parse_manifest("{", "manifest.json")
 
 
 def fields(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -347,12 +276,6 @@ def test_manifest_is_refused_when_a_field_has_a_value_of_another_type(manifest: 
     assert accepted == optional
 
 
-def test_manifest_is_refused_when_a_number_is_negative(manifest: Any) -> None:
-    damaged = [path for path, whole in fields(manifest) if isinstance(whole, int)]
-    assert len(damaged) == 25
-    assert [path for path in damaged if not is_refused(with_field(manifest, path, -1))] == []
-
-
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -376,12 +299,6 @@ def test_manifest_is_refused_when_its_fields_contradict_each_other(
         parse_manifest(with_field(manifest, path, value), "manifest.json")
 
 
-def test_manifest_that_is_read_equals_the_written_one(manifest: Any) -> None:
-    read = parse_manifest(json.dumps(manifest), "manifest.json")
-    assert (read.topic_prefix, read.encoding, read.events) == ("shop", "avro", 2)
-    assert json.loads(manifest_json(read)) == manifest
-
-
 @given(st.integers(0, 2000), st.binary(min_size=1, max_size=8))
 def test_container_with_any_bytes_changed_is_refused_or_read(
     container: bytes, tmp_path_factory: pytest.TempPathFactory, at: int, piece: bytes
@@ -400,14 +317,6 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     write(folder, [event(0), event(1)])
     (name,) = ArchiveReader(folder).entries
     return (folder / name).read_bytes()
-
-
-def test_published_event_schema_equals_the_one_in_use() -> None:
-    published = json.loads((SCHEMAS / "event-archive-v1.avsc").read_text())
-    published.pop("doc")
-    for field in published["fields"]:
-        field.pop("doc", None)
-    assert published == EVENT_SCHEMA
 
 
 def test_written_documents_match_the_published_schemas(manifest: Any, tmp_path: Path) -> None:

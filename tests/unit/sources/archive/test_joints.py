@@ -68,18 +68,6 @@ def test_partition_begins_in_kafka_if_the_archive_does_not_reach_it(
     assert problem in found.problems[TOPIC]
 
 
-def test_each_partition_is_joined_for_itself() -> None:
-    manifest = Manifest(
-        "shop",
-        "json",
-        partitions={(TOPIC, 0): PartitionEntry(0, 9, 10, 10), (TOPIC, 1): PartitionEntry(0, 3, 4, 4)},
-        topic_ids={TOPIC: "a"},
-    )
-    found = joined({TOPIC: LiveTopic("a", {0: 10, 1: 5, 2: 0}, {0: 12, 1: 9, 2: 3})}, manifest)
-    assert found.partitions == {(TOPIC, 0): Joint(0, 10)}
-    assert "ends at offset 4 of partition 1, and Kafka begins at 5" in found.problems[TOPIC]
-
-
 @pytest.mark.parametrize(
     ("start", "end", "archived", "live"),
     [
@@ -98,8 +86,3 @@ def test_range_is_divided_at_kafkas_first_offset(
     found = split([OffsetRange(TOPIC, 0, start, end)], {(TOPIC, 0): Joint(10, 50)})
     expected = [[OffsetRange(TOPIC, 0, *part)] if part else [] for part in (archived, live)]
     assert list(found) == expected
-
-
-def test_other_partitions_are_read_from_kafka() -> None:
-    ranges = [OffsetRange(TOPIC, 1, 20, 40), OffsetRange("shop.shop.u", 0, 20, 40)]
-    assert split(ranges, {(TOPIC, 0): Joint(10, 50)}) == ([], ranges)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.errors import CheckFailed, UsageError
+from replicator.errors import UsageError
 from replicator.model.moments import parse_moment
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
 from replicator.sources.archive.moments import Moments
@@ -128,11 +128,6 @@ def test_ends_of_offsets_limit_the_schema_changes_at_the_same_position(tmp_path:
         moments.ends(parse_moment("offset:0"), ORDERS)
     with pytest.raises(UsageError, match="belongs to one topic"):
         moments.ends(parse_moment("offset:0"))
-
-
-def test_ends_of_an_unknown_transaction_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckFailed, match=f"no change of the transaction {UUID}:99"):
-        archive(tmp_path, CHANGES).ends(parse_moment(f"{UUID}:99"))
 
 
 def test_search_reads_only_files_whose_index_may_match(tmp_path: Path) -> None:

@@ -128,14 +128,6 @@ def test_position_of_an_avro_event() -> None:
     assert reader.read(value[:20]) is None
 
 
-def test_position_of_a_flat_avro_event() -> None:
-    fields = [{**field, "name": f"__source_{field['name']}"} for field in AVRO_SOURCE["fields"]]
-    schema = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}, *fields]}
-    record = {"id": 4, **{f"__source_{name}": value for name, value in SOURCE.items()}}
-    reader = PositionReader({7: json.dumps(schema)}.get)
-    assert reader.read(avro(schema, record)) == EXPECTED
-
-
 @given(st.binary(max_size=60), st.integers(0, 400))
 def test_position_of_any_bytes_is_read_or_none(piece: bytes, at: int) -> None:
     value = text(EVENT)

@@ -37,11 +37,6 @@ def test_archive_is_continued_and_read(opened: OpenStorage, monkeypatch: pytest.
     assert reader.manifest.pages.pages == 2
 
 
-def test_archive_without_events_is_read(opened: OpenStorage) -> None:
-    ArchiveWriter(opened(), topic_prefix="shop", encoding="json").close()
-    assert ArchiveReader(opened()).entries == {}
-
-
 def test_second_writer_of_this_machine_is_refused(opened: OpenStorage) -> None:
     with (
         ArchiveWriter(opened(), topic_prefix="shop", encoding="json"),
@@ -75,16 +70,6 @@ def test_writer_stops_when_another_machine_has_written(
     assert [e.offset for e in ArchiveReader(opened()).events(TOPIC, 0)] == [0, 1, 2]
 
 
-def test_missing_file_is_reported(s3: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPLICATOR_CACHE", str(tmp_path))
-    storage = open_storage(f"{s3.url}/missing", lambda: s3.options)
-    write(storage, range(3))
-    (name,) = ArchiveReader(storage).entries
-    s3.files.delete_file(f"{s3.path}/missing/{name}")
-    with pytest.raises(ArchiveError, match=rf"{name} belongs to the archive but cannot be read"):
-        ArchiveReader(storage)
-
-
 def test_object_is_invisible_until_it_is_complete(s3: Bucket) -> None:
     """A killed writer leaves an upload without end, of which readers see nothing."""
     path = f"{s3.path}/torn"
@@ -95,17 +80,6 @@ def test_object_is_invisible_until_it_is_complete(s3: Bucket) -> None:
         storage.read("torn")
     stream.close()
     assert len(storage.read("torn")) == 12 << 20
-
-
-def test_unknown_store_is_refused() -> None:
-    with pytest.raises(ArchiveError, match="ftp://host/folder cannot be opened"):
-        open_storage("ftp://host/folder")
-
-
-def test_location_of_a_folder_may_be_a_url(tmp_path: Path) -> None:
-    open_storage(f"file://{tmp_path}").write("events/a", b"1")
-    assert open_storage(tmp_path).read("events/a") == b"1"
-    assert open_storage(str(tmp_path)).sizes("events") == {"events/a": 1}
 
 
 def test_reader_sees_a_whole_archive_while_it_is_written(opened: OpenStorage) -> None:

@@ -17,16 +17,13 @@ from tests.support.listed_events import (
     CASCADES,
     COMMITTED,
     COMPRESSED,
-    COMPRESSED_CASCADE,
     DEFINITIONS,
     FILE,
     LOGGED_CASCADES,
-    ONE_PHASE,
     PREPARED_CASCADE,
     ROLLED_BACK,
     ROWS,
     STATEMENTS,
-    TWICE,
     UUID,
     listed,
 )
@@ -56,11 +53,6 @@ def test_compressed_transaction_is_seen_too() -> None:
     assert found.changed.tables == {A}
 
 
-@pytest.mark.parametrize("text", [COMMITTED, ONE_PHASE, ROWS])
-def test_committed_transactions_do_not_deviate(text: str) -> None:
-    assert scan(text) == []
-
-
 def test_definitions_do_not_deviate_except_a_table_made_of_a_query() -> None:
     assert [found.changed.tables for found in scan(DEFINITIONS)] == [{TableId("shop", "c")}]
 
@@ -76,12 +68,6 @@ def test_each_transaction_with_a_statement_deviates() -> None:
         (False, True),
         (False, True),
     ]
-
-
-def test_statements_of_one_transaction_are_one_deviation() -> None:
-    (found,) = scan(TWICE)
-    assert found.changed.tables == {A, B}
-    assert (found.at.pos, found.end.pos) == (7386, 7861)
 
 
 def test_function_may_change_all_tables_of_its_database() -> None:
@@ -101,12 +87,6 @@ def test_open_transaction_is_known_and_a_restart_begins_with_it() -> None:
     assert scanner.restart_at(following) == following
 
 
-def test_restart_begins_with_the_transaction_that_was_not_read_whole() -> None:
-    scanner = DeviationScanner()
-    scanner.scan(listed(STATEMENTS)[:2])
-    assert scanner.restart_at(BinlogPlace(FILE, 4610)) == BinlogPlace(FILE, 4429)
-
-
 def test_outcome_of_an_unknown_transaction() -> None:
     rolled_back, committed = (listed(text)[-2:] for text in (ROLLED_BACK, COMMITTED))
     assert [d.kind for d in DeviationScanner().scan(rolled_back)] == [DeviationKind.UNKNOWN]
@@ -122,12 +102,6 @@ def test_statements_of_an_xa_transaction_deviate_only_if_it_commits() -> None:
     rolled_back, committed = map(scan, stated)
     assert rolled_back == []
     assert [(d.kind, set(d.changed.tables)) for d in committed] == [(DeviationKind.STATEMENT, {A})]
-
-
-def test_name_with_dots_means_every_table_that_it_may_be() -> None:
-    (found,) = scan(ROLLED_BACK.replace("(shop.a)", "(my.shop.a)"))
-    assert found.changed.may_have(TableId("my", "shop.a"))
-    assert found.changed.may_have(TableId("my.shop", "a"))
 
 
 DELETE, UPDATE = Cascade(A, B), Cascade(A, B, on_delete=False, on_update=True)
@@ -168,10 +142,6 @@ def test_a_prepared_transaction_cascades_once_it_is_committed() -> None:
     assert (found.kind, found.changed.tables) == (DeviationKind.ROLLED_BACK, frozenset({A}))
 
 
-def test_compressed_transactions_cascade_too() -> None:
-    assert cascaded(COMPRESSED_CASCADE, UPDATE) == [(3246, frozenset({B}))]
-
-
 def test_cascades_that_have_events_and_those_that_did_not_happen_do_not_deviate() -> None:
     assert cascaded(LOGGED_CASCADES, DELETE, UPDATE, Cascade(B, A, on_update=True)) == []
     assert not may_cascade([*listed(LOGGED_CASCADES), *listed(ROWS)])
@@ -199,13 +169,6 @@ def test_rows_with_parts_of_values_deviate() -> None:
         frozenset({A}),
         40204,
     )
-
-
-def test_prepared_rows_with_parts_of_values_deviate_when_they_are_committed() -> None:
-    text = COMMITTED.replace("Write_rows", "Update_rows_partial")
-    assert [(found.kind, found.changed.tables) for found in scan(text)] == [
-        (DeviationKind.PARTIAL, frozenset({A}))
-    ]
 
 
 def test_incident_deviates_and_its_tables_are_not_known() -> None:

@@ -10,7 +10,6 @@ import pytest
 from replicator.config import SourceConfig
 from replicator.errors import SourceError
 from replicator.sources.binlog import download as module
-from replicator.sources.binlog.events import MAGIC
 
 SOURCE = SourceConfig.model_validate({"url": "mysql://joe@127.0.0.1:1/shop", "tables": ("shop.*",)})
 
@@ -87,10 +86,3 @@ def test_names_that_are_not_of_a_binlog_file_are_refused(
     assert caught.value.hint is not None
     assert [path.name for path in tmp_path.rglob("*")] == ["victim.000001"]
     assert victim.read_text() == "mine"
-
-
-def test_files_are_written_into_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    names = ["mysql-bin.000001", "größe 1..999999", "..000001"]
-    found = downloaded(monkeypatch, tmp_path / "folder", *names)
-    assert found == tuple(tmp_path / "folder" / name for name in names)
-    assert found[0].read_bytes() == MAGIC + b"mysql-bin.000001"

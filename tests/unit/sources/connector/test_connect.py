@@ -59,15 +59,6 @@ def test_connector_summary_is_the_worst_state(connector: str, tasks: list[str], 
     assert ConnectorState("shop", connector, dict(enumerate(tasks))).summary == summary
 
 
-def test_connector_offset_is_that_of_the_only_partition(connect: Connect) -> None:
-    offset = {"file": "b.1", "pos": 4}
-    connect.reply(OFFSETS, 200, {"offsets": [{"partition": {"server": "shop"}, "offset": offset}]})
-    connect.reply(OFFSETS, 200, {"offsets": []})
-    connect.reply(OFFSETS, 404, {"message": "not found"})
-    client = KafkaConnect(connect.url)
-    assert [client.offset("shop") for _ in range(3)] == [offset, None, None]
-
-
 def test_connector_offset_is_that_of_its_present_topic_prefix(connect: Connect) -> None:
     offsets = [
         {"partition": {"server": name}, "offset": {"file": name, "pos": 4}} for name in ("a", "shop", "z")
@@ -100,27 +91,6 @@ def test_kafka_connect_refuses_responses_of_another_server(connect: Connect, bod
     connect.reply(FIND, 200, body)
     with pytest.raises(ConnectError, match="does not respond like Kafka Connect"):
         KafkaConnect(connect.url).find("shop")
-
-
-def test_kafka_connect_error_names_the_http_status_without_secrets(connect: Connect) -> None:
-    connect.reply(STATUS, 500, {"message": "Request timed out with secret-word"})
-    with pytest.raises(ConnectError, match=r"answered 500: Request timed out with \*\*\*"):
-        KafkaConnect(connect.url, ["secret-word"]).state("shop")
-
-
-def test_cause_contains_the_first_line_and_the_innermost_cause() -> None:
-    trace = "a.B: stopped\n\tat x\nCaused by: c.D: outer\n\tat y\nCaused by: java.io.EOFException: byte 5\n"
-    assert cause(trace) == "stopped (byte 5)"
-    assert cause("a.B: stopped: byte 5\nCaused by: java.io.EOFException: byte 5") == "stopped: byte 5"
-    assert cause("") == "no reason given"
-
-
-def test_cause_names_the_column_instead_of_what_is_wrong_with_its_value() -> None:
-    trace = (
-        "a.B: stopped\nCaused by: io.debezium.DebeziumException: Failed to set field default value for 's.t.f' of type "
-        "FLOAT4\nCaused by: a.SchemaBuilderException: Invalid default value\nCaused by: a.DataException: class Float"
-    )
-    assert cause(trace) == "stopped (Failed to set field default value for 's.t.f' of type FLOAT4)"
 
 
 @pytest.mark.parametrize(
@@ -159,13 +129,6 @@ def test_reset_waits_until_the_connector_has_stopped(connect: Connect) -> None:
     connect.reply(resume, 202)
     KafkaConnect(connect.url).reset("shop")
     assert [asked for asked, _ in connect.asked] == [stop, delete, delete, resume]
-
-
-def test_reset_fails_if_offsets_cannot_be_deleted(connect: Connect) -> None:
-    connect.reply("PUT /connectors/shop/stop", 204)
-    connect.reply("DELETE /connectors/shop/offsets", 500, {"message": "no broker"})
-    with pytest.raises(ConnectError, match="no broker"):
-        KafkaConnect(connect.url).reset("shop")
 
 
 @pytest.mark.parametrize(

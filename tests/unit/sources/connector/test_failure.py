@@ -3,7 +3,6 @@
 import pytest
 
 from replicator.model.table import TableId
-from replicator.sources.connector.connect import failure_hint
 from replicator.sources.connector.failure import failure_in
 
 STOPPED = "An exception occurred in the change event producer. This connector will be stopped. "
@@ -28,22 +27,6 @@ def test_failure_for_an_event_names_its_table(reason: str, tables: list[TableId]
     assert failure is not None
     assert not failure.is_of_statement
     assert failure.tables([A, OTHER, DOTTED]) == tables
-
-
-def test_failure_for_a_statement_is_of_no_table() -> None:
-    failure = failure_in("the connector cannot parse a statement: 'CREATE TABLE other.links (url INT)'")
-    assert failure is not None
-    assert failure.is_of_statement
-    assert failure.tables([A]) == []
-
-
-def test_failure_for_a_value_is_of_no_table() -> None:
-    reason = "Error while deserializing binlog data of datetimeV2: Invalid date 'FEBRUARY 31'"
-    failure = failure_in(f"{STOPPED}({reason})")
-    assert failure is not None
-    assert failure.is_of_value
-    assert failure.tables([A]) == []
-    assert 'heal.mode = "auto"' in failure_hint(failure.reason)
 
 
 @pytest.mark.parametrize(

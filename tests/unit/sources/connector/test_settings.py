@@ -35,8 +35,3 @@ def test_further_tables_are_left_out_and_some_taken_in_again() -> None:
     one = setting_aside(both, [DOTS])
     assert set_aside(one) == {DOTS}
     assert includes(one, "shop.a")
-
-
-def test_connector_without_a_list_keeps_its_settings() -> None:
-    assert setting_aside({"topic.prefix": "shop"}, ()) == {"topic.prefix": "shop"}
-    assert set_aside({}) == frozenset()

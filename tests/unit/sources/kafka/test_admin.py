@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from replicator.config import KafkaLog, SecretRef
 from replicator.errors import ConfigError, LogUnavailable, ReplicatorError
-from replicator.sources.kafka.admin import KafkaAdmin, kafka_errors, translated
+from replicator.sources.kafka.admin import KafkaAdmin, translated
 from tests.support.mock_broker import MockBroker
 
 
@@ -67,12 +67,6 @@ def test_kafka_admin_returns_partitions_and_offsets(committed: bool) -> None:
     assert admin.end_offsets(asked, committed=committed) == {asked[0]: 0, asked[1]: 3}
 
 
-def test_kafka_admin_sends_no_request_when_there_are_no_topics() -> None:
-    admin = KafkaAdmin(log("127.0.0.1:1"), timeout_s=20)
-    for answer in (admin.end_offsets([]), admin.first_offsets([]), admin.topic_ids([]), admin.settings([])):
-        assert not answer
-
-
 def test_kafka_admin_reports_the_cause_when_the_broker_is_unreachable() -> None:
     with socket.socket() as unused:
         # Bound and not listening, so that no other server can respond there.
@@ -84,11 +78,6 @@ def test_kafka_admin_reports_the_cause_when_the_broker_is_unreachable() -> None:
                 LogUnavailable, match=f"cannot reach Kafka at {servers}: .*Connection refused"
             ):
                 request()
-
-
-def test_kafka_admin_refuses_a_setting_that_the_client_rejects() -> None:
-    with pytest.raises(ConfigError, match=r"no\.such\.setting"):
-        KafkaAdmin(log("127.0.0.1:1", **{"no.such.setting": "1"}), timeout_s=1)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +97,3 @@ def test_translated_error_has_a_class_a_message_and_a_hint(
     assert type(found) is kind
     assert found.message.startswith(text)
     assert found.hint
-
-
-def test_kafka_errors_replace_only_the_error_of_an_unreachable_broker() -> None:
-    def cause() -> KafkaError:
-        return KafkaError(KafkaError._AUTHENTICATION, "wrong password")
-
-    with pytest.raises(LogUnavailable, match="refused: wrong password"), kafka_errors("host:9092", cause):
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-    with pytest.raises(LogUnavailable, match="refused: no right"), kafka_errors("host:9092", cause):
-        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right"))

@@ -5,7 +5,6 @@ from collections.abc import Collection
 import pytest
 
 from replicator.config import KafkaLog
-from replicator.model.commit_marker import OffsetRange
 from replicator.sources.kafka.admin import KafkaAdmin
 from replicator.sources.kafka.log import KafkaChangeLog
 from tests.support.mock_broker import MockBroker
@@ -39,15 +38,6 @@ def test_kafka_log_offsets_are_those_of_data_topics(log: KafkaChangeLog, broker:
     assert log.topic_id("shop") is None
 
 
-def test_readable_ends_are_those_of_the_known_data_topics(log: KafkaChangeLog, broker: MockBroker) -> None:
-    assert log.readable_ends() == {}
-    broker.send("shop.shop.t", b"1", partition=2)
-    broker.send("shop", b"ddl")
-    log.offsets()
-    broker.send("shop.shop.t", b"2", partition=2)
-    assert log.readable_ends() == {"shop.shop.t": {0: 0, 1: 0, 2: 2, 3: 0}}
-
-
 def test_kafka_log_returns_only_new_schema_changes(log: KafkaChangeLog, broker: MockBroker) -> None:
     assert list(log.schema_changes()) == []
     broker.send("shop", b"a", b"b")
@@ -55,12 +45,3 @@ def test_kafka_log_returns_only_new_schema_changes(log: KafkaChangeLog, broker: 
     broker.send("shop", b"c")
     assert [record.value for record in log.schema_changes()] == [b"c"]
     assert list(log.schema_changes()) == []
-
-
-def test_kafka_log_is_closed(log: KafkaChangeLog, broker: MockBroker) -> None:
-    log.close()
-    broker.send("shop", b"a")
-    assert len(list(log.schema_changes())) == 1
-    log.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        log.fetch([OffsetRange("shop", 0, 0, 1)], 1)

@@ -8,7 +8,7 @@ from replicator.errors import SourceError, UsageError
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import TableId
 from replicator.schema.types.table import KeyKind, Wire
-from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, _column, _most_bytes, key_range
+from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, _column, key_range
 
 ID = KeyColumn("id", "CAST(`id` AS CHAR)", KeyKind.NUMBER)
 NAME = KeyColumn("na`me", "HEX(CONVERT(`na``me` USING utf8mb4))", KeyKind.TEXT)
@@ -23,11 +23,6 @@ def row(kind: str, whole: str = "", **values: Any) -> dict[str, object]:
 def table(*key: KeyColumn) -> SourceTable:
     columns = (_column(row("int", name="id")), _column(row("varchar", charset="utf8mb4", name="na`me")))
     return SourceTable(TableId("shop", "or`ders"), columns, key, 10, 100, 200)
-
-
-def test_key_range_of_one_column_excludes_the_lower_end() -> None:
-    assert key_range(["k0"], [ID], ("5",), ("9",)) == "k0 > 5 AND k0 <= 9"
-    assert key_range(["k0"], [ID], None, ("9",)) == "k0 <= 9"
 
 
 def test_key_range_of_two_columns_compares_them_in_order() -> None:
@@ -107,13 +102,3 @@ def test_column_is_read_through_an_expression(
 def test_column_of_an_unknown_type_is_refused() -> None:
     with pytest.raises(SourceError, match="cannot be read"):
         _column(row("hologram"))
-
-
-def test_fingerprint_depends_on_columns_and_key() -> None:
-    assert len({table(ID).fingerprint, table().fingerprint, table(ID, NAME).fingerprint}) == 3
-
-
-def test_largest_row_follows_from_the_declaration() -> None:
-    assert _most_bytes(row("varchar", charset="utf8mb4", octets=240)) == 240
-    assert _most_bytes(row("decimal", digits=65)) >= len("-" + "9" * 65 + ".")
-    assert _most_bytes(row("json")) == 1 << 32
