@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from replicator.config import Config
 from replicator.lake.files.small_files import added_data, added_deletes
 from replicator.runner.scheduler import Scheduler
@@ -49,6 +51,7 @@ def test_many_commits_leave_few_files_without_maintenance(lake: LakeHarness) -> 
     assert_exact(lake, batches)
 
 
+@pytest.mark.long
 def test_iceberg_is_told_in_which_manifests_the_absorbed_files_are(lake: LakeHarness) -> None:
     """Else it reads all manifests of the table in each commit."""
     batches = changes(43, batches=4)

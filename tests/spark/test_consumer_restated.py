@@ -73,6 +73,7 @@ def test_replayed_events_reach_live_and_new_consumers_once(lake: LakeHarness) ->
         list(late.batches(lake.config()))
 
 
+@pytest.mark.long
 def test_no_consumer_starts_with_a_mirror_that_lacks_replayed_events(lake: LakeHarness) -> None:
     lake.write([CREATED, *EVENTS])
     lake.catch_up()

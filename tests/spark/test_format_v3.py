@@ -145,6 +145,7 @@ def test_deletes_from_before_an_upgrade_are_part_of_the_deletion_vectors(
     assert {entry.rows for entry in read_status(config(lake)).tables} == {len(state_after(batches))}
 
 
+@pytest.mark.long
 def test_table_of_version_3_keeps_it_when_2_is_configured(lake: LakeHarness) -> None:
     batches = changes(33, batches=4, keys=10)
     write(lake, batches)
@@ -194,6 +195,7 @@ def row_ids(lake: LakeHarness) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
+@pytest.mark.long
 def test_tables_stay_small_and_exact_and_rows_keep_their_ids(
     lake: LakeHarness, driver_max_events: int
 ) -> None:
@@ -242,6 +244,7 @@ def test_deletion_vectors_alone_make_no_merge_due(lake: LakeHarness) -> None:
 
 
 @pytest.mark.parametrize("upgraded", [False, True])
+@pytest.mark.long
 def test_deleted_rows_are_removed_from_data_files(lake: LakeHarness, upgraded: bool) -> None:
     """Also those of delete files from before an upgrade, some of which deletion vectors repeat."""
     batches = changes(37, batches=8, keys=12)

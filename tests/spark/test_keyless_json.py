@@ -1,5 +1,7 @@
 """Tables without a key that have JSON, which the log and the source write in different forms."""
 
+import pytest
+
 from replicator.lake.catalog.tables import Lake
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
@@ -41,6 +43,7 @@ def test_rows_without_a_key_are_found_however_their_json_is_written(lake: LakeHa
         assert assert_rebuilds_equal_mirrors(catalog, Lake(lake.session(config)), config) == 1
 
 
+@pytest.mark.long
 def test_heal_of_a_table_without_a_key_compares_json_by_its_meaning(lake: LakeHarness) -> None:
     created = schema_change_event(Place(1, 4), "notes", NOTE_COLUMNS, [], kind="CREATE")
     logged = ['{"a":1}', '{"a":1}', '{"b":1.0E-4}']

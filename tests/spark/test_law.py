@@ -20,7 +20,7 @@ from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.law import cuts, law
 
-EXAMPLES = 3
+EXAMPLES = 2
 
 
 @dataclass(frozen=True)

@@ -227,6 +227,7 @@ def test_files_of_others_stay_when_a_table_is_given_their_folder(lake: LakeHarne
     assert not old.exists()
 
 
+@pytest.mark.long
 def test_rewrite_manifests_joins_them_when_there_are_more_than_a_hundred(lake: LakeHarness) -> None:
     config = disabled(lake)
     write_commits(lake, config, 1)

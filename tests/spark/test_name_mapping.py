@@ -88,6 +88,7 @@ NEW: dict[str, tuple[list[str], list[list[ColumnSpec]], list[tuple[int, int, int
 
 
 @pytest.mark.parametrize("change", NEW)
+@pytest.mark.long
 def test_migrated_table_pauses_if_a_name_gets_another_meaning(lake: LakeHarness, change: str) -> None:
     """Iceberg would read the values of the earlier column from files without field ids."""
     statements, columns, expected = NEW[change]

@@ -192,6 +192,7 @@ def test_old_orphan_files_are_removed_and_those_of_a_running_batch_are_not(lake:
     assert_exact(lake, batches)
 
 
+@pytest.mark.long
 def test_mirror_maintains_tables_whose_layout_an_operator_changed(lake: LakeHarness) -> None:
     batches = changes(16, batches=12, keys=15)
     mirror = started(lake, lake.config(maintenance={"merge_files": 3, "max_lag": "100000 days"}), batches)

@@ -149,6 +149,7 @@ def test_replay_is_completed_when_repeated_after_a_crash(lake: LakeHarness, cras
     assert read_quarantine(lake.config(), QuarantineFilter()) == []
 
 
+@pytest.mark.long
 def test_replay_leaves_the_same_rows_when_the_newest_event_is_replayed_first(lake: LakeHarness) -> None:
     lake.write([CREATED, *EVENTS])
     lake.catch_up()
@@ -161,6 +162,7 @@ def test_replay_leaves_the_same_rows_when_the_newest_event_is_replayed_first(lak
     assert recorded(lake) == CHANGES
 
 
+@pytest.mark.long
 def test_replay_does_not_restore_truncated_rows(lake: LakeHarness) -> None:
     truncate = event("t", 120)
     lake.write([CREATED, *EVENTS, truncate, event("c", 130, after=row(7, 70))])

@@ -122,6 +122,7 @@ def timed(record: Record, ts_ms: int, gtid: str) -> Record:
     return replace(record, value=json.dumps(value).encode())
 
 
+@pytest.mark.long
 def test_unknown_transaction_is_refused(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1)])
     mirror = lake.catch_up()
@@ -213,6 +214,7 @@ def test_rebuild_in_place_refuses_to_lose_rows_that_the_mirror_read_later(lake: 
 
 
 @pytest.mark.parametrize("cut", ["once", "each"])
+@pytest.mark.long
 def test_key_that_changes_identifies_rows_of_its_time(lake: LakeHarness, cut: str) -> None:
     """Two rows share a code, one of them is deleted, and then the code becomes the key."""
     code = ColumnSpec("code", "varchar")
@@ -232,6 +234,7 @@ def test_key_that_changes_identifies_rows_of_its_time(lake: LakeHarness, cut: st
     assert rows(lake, namespace="before") == [{"id": 1, "code": "x"}, {"id": 3, "code": "y"}]
 
 
+@pytest.mark.long
 def test_rows_without_a_key_are_counted(lake: LakeHarness) -> None:
     lake.write([VISITS_DEFINITION, *[visit("r", 10, after=row) for row in (A, A, B)]])
     lake.write(
@@ -267,6 +270,7 @@ def test_repeated_snapshot_replaces_the_rows(lake: LakeHarness) -> None:
     assert sorted(row["id"] for row in lake.rows("orders", "before")) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_changes_of_several_servers_are_ordered_by_offset(lake: LakeHarness) -> None:
     """After a failover, positions are those of another server, and smaller."""
     later = [

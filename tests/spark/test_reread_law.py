@@ -26,7 +26,7 @@ from tests.support.lake_harness import LakeHarness
 from tests.support.law import cuts, law
 from tests.support.reread_lake import LakeReread, Moments
 
-EXAMPLES = 3
+EXAMPLES = 2
 NEVER = 10**9
 
 

@@ -101,6 +101,7 @@ def test_event_that_is_quarantined_while_a_table_is_read_is_not_lost(
     assert states(lake) == [(1, Resolution.REREAD)]
 
 
+@pytest.mark.long
 def test_table_whose_new_events_can_never_be_decoded_is_not_read_for_ever(lake: LakeHarness) -> None:
     lake.write([CREATED, INSERTED, BAD])
     config = lake.config(apply={"on_bad_event": "pause"})

@@ -1,5 +1,7 @@
 """The row counts and unfilled columns that `status` reports, compared with the rows of the table."""
 
+import pytest
+
 from replicator.operations.status.mirror_status import TableStatus
 from replicator.operations.status.read import read_status
 from tests.oracle.events import ColumnSpec
@@ -24,6 +26,7 @@ def update(scenario: Scenario, ids: range, **values: object) -> None:
         scenario.change("u", before={"id": number}, after={"id": number, **values})
 
 
+@pytest.mark.long
 def test_status_row_count_ignores_deletes_of_files_that_a_rewrite_replaced(lake: LakeHarness) -> None:
     number = ColumnSpec("n", "int")
     scenario = Scenario([ID, number], with_schemas=False)

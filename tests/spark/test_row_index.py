@@ -124,6 +124,7 @@ def test_keys_are_read_again_when_another_process_changes_rows(indexed: LakeHarn
     assert_exact(indexed, batches)
 
 
+@pytest.mark.long
 def test_search_continues_when_the_table_has_two_rows_with_the_same_key(indexed: LakeHarness) -> None:
     """Only another writer can add such rows. A search finds all of them, so that the next change removes them."""
     batches = changes(9, batches=6, keys=5)
@@ -154,6 +155,7 @@ def test_index_is_not_built_when_it_would_be_larger_than_configured(lake: LakeHa
     assert_exact(lake, batches)
 
 
+@pytest.mark.long
 def test_keys_of_a_file_with_many_rows_are_read_in_parts(
     indexed: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_tables_stay_small_and_exact_over_many_commits(lake: LakeHarness, driver
     assert_small(lake)
 
 
+@pytest.mark.long
 def test_maintenance_continues_over_several_slices_when_each_may_rewrite_few_bytes(lake: LakeHarness) -> None:
     batches = changes(8, batches=10)
     lake.write([DEFINITION, *(record for batch in batches for record in batch)])
@@ -66,6 +67,7 @@ def test_maintenance_continues_over_several_slices_when_each_may_rewrite_few_byt
 
 
 @pytest.mark.parametrize("strategy", ["merge", "copy-on-write"])
+@pytest.mark.long
 def test_table_stays_exact_with_other_write_strategies_when_files_are_merged(
     lake: LakeHarness, strategy: str
 ) -> None:

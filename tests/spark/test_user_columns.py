@@ -171,6 +171,7 @@ def test_source_column_with_the_name_of_a_users_column_pauses(lake: LakeHarness)
 
 
 @ways
+@pytest.mark.long
 def test_widened_types_stay_and_values_are_exact(lake: LakeHarness, way: str) -> None:
     orders = Orders(lake, way, ColumnSpec("id", "int", False), A_INT)
     for number in (1, 2, 3):
@@ -207,6 +208,7 @@ def test_column_of_a_type_that_is_not_written_pauses(lake: LakeHarness, table: s
 
 
 @pytest.mark.parametrize("column", ["extra", "name"])
+@pytest.mark.long
 def test_required_column_pauses(lake: LakeHarness, column: str) -> None:
     orders = Orders(lake)
     orders.insert(id=1, name="new")
@@ -223,6 +225,7 @@ def test_required_column_pauses(lake: LakeHarness, column: str) -> None:
     assert f"required {column}" in orders.paused()
 
 
+@pytest.mark.long
 def test_comments_identifier_fields_and_nullability_are_not_undone(lake: LakeHarness) -> None:
     orders = Orders(lake, "split", ID, NAME, A_INT)
     orders.insert(id=1, name="new", a=1)
@@ -244,6 +247,7 @@ def test_comments_identifier_fields_and_nullability_are_not_undone(lake: LakeHar
     assert [field.source_id for field in table.sort_order().fields] == [1]
 
 
+@pytest.mark.long
 def test_table_that_is_sorted_by_a_dropped_column_pauses(lake: LakeHarness) -> None:
     orders = Orders(lake)
     orders.insert(id=1, name="new")
@@ -259,6 +263,7 @@ def test_table_that_is_sorted_by_a_dropped_column_pauses(lake: LakeHarness) -> N
     assert [(r["id"], r["name"]) for r in changelog(lake)] == [(1, "new"), (2, None)]
 
 
+@pytest.mark.long
 def test_rows_of_a_table_without_a_key_keep_their_values(lake: LakeHarness) -> None:
     """A deleted row is one of several equal ones, and a user may have written other values to each."""
     lake.write([VISITS_DEFINITION, visit("c", 10, after=A), visit("c", 20, after=B)])
