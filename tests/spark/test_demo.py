@@ -23,7 +23,7 @@ def run(code: str, folder: Path) -> str:
         text=True,
         timeout=300,
         check=False,
-        env=os.environ | {"COLUMNS": "200"},
+        env=os.environ | {"COLUMNS": "200", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

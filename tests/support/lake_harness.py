@@ -36,6 +36,10 @@ FAST_SPARK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+_LONG_RUN = "REPLICATOR_LAW_EXAMPLES"
+_JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+"""In a run of some minutes, the optimizing compiler uses a third of all CPU time; only hours repay that."""
+
 _TIME = re.compile(rb'"ts_ms": ?(\d{1,15})\b')
 """A time in an event, in milliseconds since the epoch."""
 
@@ -45,6 +49,8 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     """Run a small Spark session, whose JVM the lakes of all tests share."""
     (folder / "lake").mkdir()
     conf = FAST_SPARK | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars(POSTGRESQL)))}
+    if _LONG_RUN not in os.environ:
+        conf["spark.driver.extraJavaOptions"] = _JAVA_OPTIONS
     spark = {"master": "local[2]", "driver_memory": "1g", "conf": conf}
     session = build_session(minimal_config(folder, spark=spark))
     try:
