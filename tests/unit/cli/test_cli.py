@@ -127,6 +127,18 @@ def test_cli_reports_an_unexpected_error_in_one_line(
         main(["run"])
 
 
+def test_cli_exits_with_130_when_it_is_interrupted(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    replace_module(monkeypatch, "replicator.runner.process", run=run)
+    ran = cli("run")
+    assert ran.code == 130
+    assert "Traceback" not in ran.err
+
+
 def test_run_passes_the_configuration_to_the_runner(
     cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +154,17 @@ def test_run_passes_the_configuration_to_the_runner(
     [(settings, options)] = calls
     assert settings == load(config)
     assert options["until_caught_up"] is True
+
+
+def test_run_until_caught_up_exits_with_1_when_a_table_is_paused(
+    cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_module(
+        monkeypatch, "replicator.runner.process", run=lambda *_, **__: summary({"shop.log": "no key"})
+    )
+    ran = cli("run", "--until-caught-up")
+    assert (ran.code, ran.err) == (1, "shop.log is paused: no key\n")
+    assert cli("run").code == 0
 
 
 def test_replay_and_demo_pass_their_folders(cli: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

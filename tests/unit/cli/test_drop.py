@@ -103,3 +103,8 @@ def test_drop_json_has_the_published_keys(cli: Any, config: Path, lake: SqlCatal
     assert found.keys() >= {"version", "table", "dropped", "purged", "deleted_files", "remaining_folders"}
     assert found.keys() >= {"quarantined", "selected"}
     assert (found["version"], found["table"], found["deleted_files"]) == (1, "shop.orders", 10)
+
+
+def test_drop_exits_with_2_when_the_name_has_no_database(cli: Any, config: Path, lake: SqlCatalog) -> None:
+    ran = cli("drop", "orders", "--yes")
+    assert (ran.code, ran.err.splitlines()[0]) == (2, "error: 'orders' is not a table")

@@ -163,3 +163,12 @@ def test_refusal_names_each_key_and_its_reason_and_no_value(file: Path) -> None:
     )
     assert "restart" in (caught.value.hint or "")
     assert "hunter2" not in " ".join((*fixed, caught.value.message)).lower()
+
+
+def test_changed_keys_contain_no_value_of_an_option(file: Path) -> None:
+    found = changes(
+        file,
+        ('{ env = "SHOP_PASSWORD" }', '{ env = "HUNTER2" }'),
+        extra='[log.options]\n"client.id" = "hunter2"\n[columns]\nmask = { card = { text = "hunter2" } }\n',
+    )
+    assert found == ("source.password", "log.options", "columns.mask")

@@ -180,6 +180,11 @@ def test_config_error_names_line_key_and_hint(file: Path, replaced: str, by: str
     assert mistakes_in(file, GOOD.replace(replaced, by, 1)) == [expected]
 
 
+def test_config_errors_are_reported_together_in_the_order_of_the_file(file: Path) -> None:
+    text = GOOD.replace("exclude", "exlude").replace('"10 seconds"', "10").replace("changelog", "changlog")
+    assert [line.partition(":")[0] for line in mistakes_in(file, text)] == ["8", "22", "31"]
+
+
 def test_load_refuses_a_table_section_that_has_no_effect_or_is_repeated(file: Path) -> None:
     assert mistakes_in(file, GOOD.replace('"shop.items"', '"crm.items"')) == [
         '30: table[1].name: "crm.items" does not match source.tables, so its section would have no effect'

@@ -145,6 +145,15 @@ def test_jars_downloads_a_set_once_and_reports_the_download(tmp_path: Path, java
     assert reported == [f"downloading the Java libraries for small into {tmp_path} (only once)"]
 
 
+def test_jars_downloads_a_damaged_set_again(tmp_path: Path, java_home: Path) -> None:
+    first = jars.jars(SMALL, tmp_path)
+    first[0].write_text("cut")
+    assert jars.jars(SMALL, tmp_path)[0].read_text() == "content\n"
+    (SMALL.directory(tmp_path) / jars.MARKER).write_text("{")
+    assert jars.jars(SMALL, tmp_path) == first
+    assert runs(tmp_path) == 3
+
+
 def test_jars_downloads_a_set_once_when_several_threads_request_it(tmp_path: Path, java_home: Path) -> None:
     threads = [threading.Thread(target=jars.jars, args=(SMALL, tmp_path)) for _ in range(4)]
     for thread in threads:

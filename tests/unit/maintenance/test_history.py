@@ -33,6 +33,12 @@ def test_step_runs_of_deleted_snapshots_are_in_the_property() -> None:
     assert step_runs([(3, summary("merge data files", 1))], text)[Step.MERGE_DATA].ms == 4
 
 
+def test_step_runs_ignore_what_another_version_wrote() -> None:
+    assert step_runs([(1, summary("polish files"))], '{"version":2,"steps":[]}') == {}
+    text = '{"version":1,"steps":{"polish files":{"ms":5,"data_files":3,"delete_files":0}}}'
+    assert step_runs([], text) == {}
+
+
 def test_merged_files_are_those_of_the_newest_step_that_wrote_such_files() -> None:
     assert merged_files({}) == MergedFiles(0, 0)
     runs = {

@@ -50,6 +50,12 @@ def test_long_sets_and_lists_are_shortened() -> None:
     assert len(done.to_json()) < 1000
 
 
+def test_record_of_a_newer_version_is_refused() -> None:
+    text = json.dumps(json.loads(FULL.to_json()) | {"version": 2})
+    with pytest.raises(ValueError, match="version 2"):
+        recorded_tags({FULL.key: text})
+
+
 def test_point_has_the_end_of_the_binlog() -> None:
     assert (POINT.end, str(POINT), POINT.gtids) == (END, "binlog.000002:500", GTIDS)
     assert POINT.position_key == (2 << 40) + 500

@@ -10,6 +10,7 @@ import pytest
 
 from replicator.config import Config, SourceConfig, parse
 from replicator.errors import ConfigError, ConnectError
+from replicator.model.events import SOURCE
 from replicator.operations.connector import register
 from replicator.sources.connector.settings import connector_config, table_patterns
 from tests.support.kafka_connect import Connect, serving
@@ -44,6 +45,17 @@ def _password(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(extra: str = "", log: str = "") -> Config:
     text = TEXT.replace("CONNECT_URL", log) + extra
     return parse(tomllib.loads(text), base=Path("/mirrors"))
+
+
+def test_connector_config_flattens_events_when_configured() -> None:
+    """The transform has all fields that `model.events` requires; without it, `connect` would remove the transform."""
+    plain, settings = connector_config(config()), connector_config(config(log="flattened = true"))
+    assert "transforms" not in plain
+    assert set(settings["transforms.unwrap.add.fields"].split(",")) == {
+        "op",
+        *(f"source.{name}" for name in SOURCE),
+    }
+    assert settings["transforms.unwrap.delete.tombstone.handling.mode"] == "rewrite"
 
 
 def test_connector_config_has_no_setting_that_loses_data() -> None:
@@ -152,6 +164,15 @@ def test_connector_config_includes_a_database_for_every_dot_of_a_pattern() -> No
     assert dotted["database.include.list"] == r"my,my\.shop,shop"
 
 
+def test_connector_config_uses_the_same_security_for_the_schema_history() -> None:
+    settings = connector_config(config())
+    assert not any("security" in name for name in settings)
+    secured = config('[log.options]\n"security.protocol" = "SASL_SSL"\n')
+    found = connector_config(secured)
+    assert found["schema.history.internal.producer.security.protocol"] == "SASL_SSL"
+    assert found["schema.history.internal.consumer.security.protocol"] == "SASL_SSL"
+
+
 # Kafka Connect
 
 
@@ -244,6 +265,19 @@ def test_register_resumes_a_connector_that_an_interrupted_call_has_stopped(conne
     assert order(connect, STOP, PUT, RESUME) == [PUT, RESUME]
 
 
+def test_register_changes_nothing_and_fails_at_once_when_the_connector_is_paused(connect: Connect) -> None:
+    connect.reply(CONFIG, 200, {"name": "shop"})
+    failed = {"id": 0, "state": "FAILED", "trace": "org.apache.X: gone"}
+    connect.reply(STATUS, 200, {"connector": {"state": "PAUSED"}, "tasks": [failed]})
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect))
+    assert (caught.value.message, caught.value.hint) == (
+        "the connector shop is PAUSED; nothing was changed",
+        f"resume it in Kafka Connect: PUT {connect.url}/connectors/shop/resume",
+    )
+    assert [request for request, _ in connect.asked] == [STATUS]
+
+
 def test_register_shows_first_line_and_root_cause_when_a_task_fails(connect: Connect) -> None:
     trace = (
         "org.apache.kafka.connect.errors.ConnectException: An exception occurred.\n"
@@ -274,6 +308,17 @@ def test_register_reports_refused_settings_in_one_line_without_the_password(conn
     assert caught.value.message.endswith(
         "refused the connector: Unable to connect: Access denied for user with ***"
     )
+
+
+def test_register_reports_no_secret_of_the_registry(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "sesame")
+    connect.reply(STATUS, 404)
+    connect.reply(PUT, 400, {"message": f"Invalid value cdc:sesame, or sesame, beside {PASSWORD}"})
+    with pytest.raises(ConnectError) as caught:
+        register(there(connect, CONFLUENT + LOGIN))
+    assert caught.value.message.endswith("Invalid value ***, or ***, beside ***")
 
 
 def test_register_names_the_cause_found_by_validation_when_connect_fails(connect: Connect) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replicator.config import Config
-from replicator.errors import BinlogError, ConfigError, DataLossError, LogUnavailable
+from replicator.errors import ArchiveError, BinlogError, ConfigError, DataLossError, LogUnavailable
 from replicator.operations.record import (
     RecordProgress,
     RecordTimes,
@@ -118,6 +118,18 @@ def test_record_notes_the_ids_of_topics_and_refuses_recreated_ones(
     assert ArchiveReader(tmp_path / "to").manifest.events == 1
 
 
+def test_record_notes_how_many_partitions_a_topic_had_at_first(tmp_path: Path) -> None:
+    broker = MockBroker()
+    log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+    broker.send("shop.shop.t", b'{"a":1}')
+    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    first = ArchiveReader(tmp_path / "to").manifest.partition_counts
+    assert first["shop.shop.t"] > 1
+    broker.send("shop.shop.t", b'{"a":2}')
+    record(config(tmp_path, log), tmp_path / "to", until_caught_up=True)
+    assert ArchiveReader(tmp_path / "to").manifest.partition_counts == first
+
+
 def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
     tmp_path: Path, topic_ids: dict[str, str]
 ) -> None:
@@ -131,6 +143,22 @@ def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
     with pytest.raises(DataLossError, match="recreated"):
         record(config(tmp_path, log), tmp_path / "to", until_caught_up=True, on_progress=recreate)
     assert not (tmp_path / "to" / "manifest.json").exists()
+
+
+def test_record_refuses_rewritten_topics_with_fewer_events_than_the_archive(tmp_path: Path) -> None:
+    topics = RewrittenTopics(lambda _: None, from_beginning=True)
+    for events in (2, 1):
+        broker = MockBroker()
+        log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
+        broker.send("shop.shop.t", *[b'{"a":1}'] * events)
+        settings = config(tmp_path, log)
+        if events == 2:
+            record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
+    with pytest.raises(
+        ArchiveError, match="archive ends at offset 2, but the import ends at offset 1"
+    ) as caught:
+        record(settings, tmp_path / "to", until_caught_up=True, rewritten=topics)
+    assert "Import all files" in str(caught.value.hint)
 
 
 def test_record_checks_all_events_of_rewritten_topics_and_appends_the_new_ones(tmp_path: Path) -> None:

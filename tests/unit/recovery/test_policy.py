@@ -100,6 +100,16 @@ def test_only_a_repetition_of_the_same_cause_waits() -> None:
     assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).due == {ORDERS: "a statement"}
 
 
+def test_causes_that_alternate_wait_too() -> None:
+    healing, reasons = paused(EventsLost("lost")), ("lost", "a statement")
+    for at_ms, reason in enumerate(reasons):
+        healing.plan({ORDERS}, {}, lambda _: ended(at_ms, changed=1, reason=reason), 2_000)  # noqa: B023
+    last = ended(1, changed=1, reason="a statement")
+    for cause, at_ms in ((EventsLost("lost"), 0), (UnloggedChange("a statement"), 1)):
+        healing.note(ORDERS, cause)
+        assert healing.plan({ORDERS}, {}, lambda _: last, 2_000).later == {ORDERS: HOUR_MS + at_ms}
+
+
 def test_the_time_of_a_later_reread_is_told_once_per_pause() -> None:
     healing, newest = paused(EventsLost("lost")), ended(1_000, changed=1)
     told = []

@@ -160,6 +160,15 @@ def test_reread_ends_soon_if_the_source_has_no_such_table_or_the_engine_fails(
     assert list(fresh._active) == [USERS]
 
 
+def test_table_that_was_missing_is_healed_once_the_source_has_it_again(mirror: Mirror) -> None:
+    mirror.harness.markers["orders"] = Mock()
+    mirror.running._failed = {ORDERS, USERS}
+    mirror.running._missing = {ORDERS}
+    mirror.new_tables.step = Mock(return_value=[ORDERS, USERS])  # type: ignore[method-assign]
+    mirror.recovery._discover()
+    assert mirror.running._failed == {USERS}
+
+
 def test_error_in_looking_at_one_new_table_stops_no_other(mirror: Mirror) -> None:
     mirror.new_tables.step = Mock(return_value=[BILLS, ORDERS])  # type: ignore[method-assign]
     mirror.harness.ledger.knows.return_value = True

@@ -339,6 +339,19 @@ def test_scheduler_continues_when_a_failure_cannot_be_recorded(harness: Schedule
     assert harness.mirror.failing
 
 
+def test_scheduler_does_not_retry_a_paused_table(harness: SchedulerHarness) -> None:
+    """A retry would prevent the end of a run with `--until-caught-up`."""
+    topic = "shop.shop.orders"
+    harness.markers["orders"] = CommitMarker("shop", 1, 1, {topic: {0: PartitionProgress(2)}})
+    harness.broken["shop.orders"] = spark_error()
+    harness.mirror.advance(ENDS)
+    assert harness.mirror.failing
+    harness.log.offsets.return_value = ({topic: {0: 4}, "shop.shop.users": {0: 0}}, ENDS)
+    harness.mirror.check_log()
+    assert list(harness.mirror.summary().paused) == ["shop.orders"]
+    assert not harness.mirror.failing
+
+
 def test_scheduler_maintains_no_table_without_a_batch_or_when_it_must_stop(harness: SchedulerHarness) -> None:
     harness.mirror.advance({})
     harness.mirror.stopping.set()

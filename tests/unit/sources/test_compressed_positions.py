@@ -48,6 +48,17 @@ def test_source_is_asked_beside(expected: bool) -> None:
     assert found(CompressedPositions(ask, expected=expected)) == [True, False]
 
 
+def test_unreachable_source_is_asked_again() -> None:
+    answers = [SourceUnavailable("cannot reach MySQL"), SourceUnavailable("cannot reach MySQL")]
+
+    def ask(_: SourcePosition) -> bool:
+        if answers:
+            raise answers.pop()
+        return False
+
+    assert found(CompressedPositions(ask, expected=True)) == [False, False]
+
+
 @pytest.mark.parametrize("expected", [True, False])
 def test_configuration_decides_if_the_source_cannot_tell(expected: bool) -> None:
     def ask(_: SourcePosition) -> bool:

@@ -18,6 +18,7 @@ from replicator.model.gtid import GtidSet
 from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
 from replicator.verify.chunks import ChunkSums, KeyRange, RangeChunks
 from replicator.verify.interruption import Interrupted, Interruption
+from replicator.verify.lake_rows import Checksum
 from replicator.verify.lake_side import LakeSide
 from replicator.verify.later_changes import KeyStates, later_changes
 from replicator.verify.results import Severity
@@ -82,6 +83,12 @@ def test_reading_ends_between_batches_once_the_check_must_end(catalog: SqlCatalo
     interruption.set()
     with pytest.raises(Interrupted):
         lake.add_checksums(chunks, ChunkSums(1, distinct=True))
+
+
+def test_a_mirror_without_rows_has_an_empty_checksum(catalog: SqlCatalog) -> None:
+    lake, sums = LakeSide(TABLE, mirror_of(catalog)), ChunkSums(1, distinct=True)
+    assert lake.add_checksums(RangeChunks(TABLE, (KeyRange(None, None),)), sums) == 0
+    assert sums[0] == Checksum()
 
 
 def test_a_column_of_another_type_cannot_be_compared(catalog: SqlCatalog) -> None:

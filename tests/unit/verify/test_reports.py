@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from replicator.cli.render_status import StatusParts, print_status
-from replicator.cli.render_verify import comparison_lines, print_report
+from replicator.cli.render_verify import comparison_lines, print_report, verified_lines
 from replicator.model.common import now_ms
 from replicator.model.compared import Comparison
 from replicator.model.table import TableId
 from replicator.model.verified import (
     CHECKS_KEY,
+    VERIFIED_KEY,
     CheckHistory,
     PastCheck,
     VerifiedTable,
@@ -153,6 +154,20 @@ def test_undecided_rows_differ_if_they_do_so_twice() -> None:
         settled(first, replace(first, rows=(), verdict=Verdict.EQUAL, passing=False)).verdict is Verdict.EQUAL
     )
     assert settled(first, replace(same, complete=False)).verdict is Verdict.UNDECIDED
+
+
+def test_recorded_checks_are_read_back() -> None:
+    checks = [
+        VerifiedTable(TableId("shop", "a"), "equal", "b.1:4", 5, 10, 0),
+        VerifiedTable(TableId("shop", "b"), "different", "b.1:4", 5, 10, 2),
+        VerifiedTable(TableId("shop", "c"), "undecided", "b.1:4", 5, 0, 0, True, "late"),
+    ]
+    properties = {VERIFIED_KEY + str(check.table): check.to_json() for check in checks}
+    assert verified_in({**properties, VERIFIED_KEY + "shop.d": '{"version": 2}', "other": "x"}) == checks
+    lines = [line.plain for line in verified_lines(checks)]
+    assert lines[0].startswith("1 table equal to the source, checked in the last ")
+    assert lines[1].endswith("ago: 2 rows differ; next: replicator verify shop.b --repair")
+    assert lines[2].endswith("ago: late")
 
 
 def test_past_checks_are_kept_as_far_as_a_property_can_contain_them() -> None:

@@ -171,6 +171,11 @@ def test_only_rows_of_ranges_that_differ_are_fetched() -> None:
     assert [number for number, chunk in enumerate(found.chunks) if not chunk.equal] == [4]
 
 
+def test_no_more_differences_are_looked_for_than_allowed() -> None:
+    found = check(ORDERS, [(n, 0, None, None, None) for n in range(30)], [], limits=Limits(differences=10))
+    assert (len(found.rows), found.complete, found.verdict) == (10, False, Verdict.DIFFERENT)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sample_checks_some_chunks(seed: int) -> None:
     rows = [(number, 0, "x", None, None) for number in range(70)]

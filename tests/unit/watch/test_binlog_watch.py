@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from replicator.batch import MirrorContext
 from replicator.batch.state.prepared_transactions import PreparedTransactions
 from replicator.config import Config
-from replicator.errors import ReplicatorError, SourceUnavailable
+from replicator.errors import PrivilegeError, ReplicatorError, SourceUnavailable
 from replicator.model.binlog import WATCHED_KEY, BinlogEnd, ConnectorOffset, Watched
 from replicator.model.compared import may_differ_in
 from replicator.model.gtid import GtidSet
@@ -167,6 +167,16 @@ def test_rereads_wait_for_the_outcome_of_prepared_transactions(harness: Harness)
     assert harness.prepared.why_wait(A, BinlogEnd(FILE, 9999)) is None
 
 
+def test_without_the_privilege_nothing_is_watched(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned = threading.Event()
+    monkeypatch.setattr(binlog_watch._LOG, "warning", lambda *_, **__: warned.set())
+    harness.failure = PrivilegeError("the MySQL user shop lacks a privilege: REPLICATION SLAVE")
+    harness.watch.start()
+    harness.until(lambda: not harness.watch.is_behind)
+    assert warned.wait(10)
+    harness.until(lambda: harness.prepared.why_wait(A, BinlogEnd(FILE, 9999)) is None)
+
+
 def test_outage_of_the_source_is_waited_for(harness: Harness) -> None:
     harness.failure = SourceUnavailable("cannot reach MySQL")
     harness.connector_has_read.set()
@@ -176,6 +186,16 @@ def test_outage_of_the_source_is_waited_for(harness: Harness) -> None:
     harness.failure = None
     harness.until(lambda: harness.paused)
     assert {table for table, _ in harness.paused} <= {A, B}
+
+
+def test_binlog_that_was_deleted_is_told_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(binlog_watch._LOG, "warning", lambda _, **fields: told.append(fields))
+    harness.server.files = {"mysql-bin.000002": listed(STATEMENTS, "mysql-bin.000002")}
+    harness.connector_has_read.set()
+    harness.watch.start()
+    harness.until(lambda: harness.recorded.file == "mysql-bin.000002" and not harness.watch.is_behind)
+    assert [line["since"] for line in told] == [f"{FILE}:867"]
 
 
 def test_all_tables_are_read_again_if_another_server_has_no_gtids(harness: Harness) -> None:

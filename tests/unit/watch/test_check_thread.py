@@ -9,7 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from replicator.config import Config
-from replicator.model.compared import comparisons_in
+from replicator.model.compared import COMPARED_KEY, comparisons_in
+from replicator.model.table import TableId
 from replicator.model.verified import verified_in
 from replicator.verify.interruption import Interruption
 from replicator.verify.mirror_check import Wanted
@@ -110,3 +111,11 @@ def test_what_is_compared_by_default_can_be_switched_off() -> None:
     assert not minimal_config(**MIRROR, verify={"enabled": False}).compares_values
     # An archive has no source that could be read.
     assert not minimal_config().compares_values
+
+
+def test_records_of_another_version_are_left_out() -> None:
+    found = comparisons_in(
+        {f"{COMPARED_KEY}shop.a": '{"version": 2}', f"{COMPARED_KEY}shop.b": "[]", "x": "y"}
+    )
+    assert found == {}
+    assert TableId("shop", "a") == A

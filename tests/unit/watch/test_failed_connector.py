@@ -57,6 +57,12 @@ class Harness:
         self.failed.step()
 
 
+def test_table_whose_events_fail_is_left_out_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(monkeypatch)
+    harness.fail()
+    assert (harness.aside, harness.read, harness.paused) == ({A}, [A], [])
+
+
 def test_failure_for_a_table_that_is_left_out_already_is_left_to_restarts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -110,6 +110,15 @@ def test_connector_has_its_usual_setting_again_once_it_is_past_the_failure(
     assert (harness.read, harness.skipped.is_under_way) == ([A, B], False)
 
 
+def test_all_tables_are_read_again_if_the_binlog_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(monkeypatch)
+    harness.begin(3463)
+    assert harness.complete() == []
+    harness.now += 60
+    harness.step()
+    assert harness.read == [A, B, C]
+
+
 def test_next_process_completes_it_and_reads_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Harness(monkeypatch, {SKIPPED_KEY: REASON})
     harness.watch.changes = changes(4000)

@@ -77,6 +77,12 @@ def test_an_earlier_position_is_refused(topics: Topics, pos: int, file: int) -> 
         topics.add(pos, 7, file=file)
 
 
+def test_a_row_that_comes_again_at_once_is_refused(topics: Topics) -> None:
+    topics.add(100)
+    with pytest.raises(BinlogError, match="twice"):
+        topics.add(100)
+
+
 def test_statements_of_a_compressed_transaction_share_a_position(files: tuple[BinlogFile, ...]) -> None:
     compressed = Topics((files[0], replace(files[1], compressed=True)))
     compressed.add(100, 5, file=2)
@@ -84,3 +90,10 @@ def test_statements_of_a_compressed_transaction_share_a_position(files: tuple[Bi
     compressed.add(100, 0, file=2)
     with pytest.raises(BinlogError, match="twice"):
         compressed.add(99, file=2)
+
+
+def test_events_of_a_second_start_of_the_connector_are_refused(topics: Topics) -> None:
+    topics.add(100)
+    topics.add(150, headers=())
+    with pytest.raises(BinlogError, match="the connector was started a second time"):
+        topics.add(200, topic="shop.shop.u", run=b"2")

@@ -141,6 +141,10 @@ def test_check_source_accepts_compressed_transactions_only_if_their_events_are_n
     assert trouble(compressing, archive)[name].status == "warn"
 
 
+def test_check_source_reports_a_clock_difference() -> None:
+    assert trouble(facts(clock_ahead=-7.25))["source: clock"].found == "-7.2 s relative to this machine"
+
+
 @pytest.mark.parametrize(
     ("privilege", "status"),
     [

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
-from replicator.errors import ArchiveError
+from replicator.errors import ArchiveError, UsageError
 from replicator.operations.demo import RECORDING, prepare
 from replicator.operations.demo.compare import (
     DemoResult,
@@ -135,6 +135,17 @@ def test_printed_pyiceberg_and_duckdb_snippets_run_unchanged(
     with redirect_stdout(output):
         exec(program, {})
     assert shown in output.getvalue()
+
+
+def test_prepare_empties_only_a_demo_folder(tmp_path: Path) -> None:
+    config = prepare(tmp_path / "demo", RECORDING)
+    (tmp_path / "demo/lake/left.parquet").write_text("x")
+    assert prepare(tmp_path / "demo", RECORDING) == config
+    assert not any((tmp_path / "demo/lake").iterdir())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/replicator.toml").write_text("[mirror]\n")
+    with pytest.raises(UsageError, match="not a demo's folder"):
+        prepare(tmp_path / "other", RECORDING)
 
 
 def test_demo_recording_has_the_documented_size_and_topics() -> None:

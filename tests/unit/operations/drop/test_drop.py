@@ -62,6 +62,16 @@ def test_plan_refuses_what_is_not_a_table(config: Config, source: str) -> None:
         plan_drop(config, source, purge=False)
 
 
+def test_drop_finds_names_with_dots(config: Config, lake: SqlCatalog) -> None:
+    write(lake, "shop", "c", source="a.b.c")
+    write(lake, "shop_changes", "b.c", source="a.b.c")
+    assert [table.name for table in plan_drop(config, "a.b.c", purge=False).tables] == [
+        "shop_changes.b.c",
+        "shop.c",
+    ]
+    assert run(config, "a.b.c").files == 18
+
+
 def test_drop_refuses_the_tables_of_another_mirror(config: Config, lake: SqlCatalog) -> None:
     write(lake, "shop", "crm", mirror="crm")
     with pytest.raises(UsageError, match=r"shop\.crm belongs to the mirror crm"):

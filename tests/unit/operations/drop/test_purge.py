@@ -29,12 +29,30 @@ def test_purge_is_refused_when_another_table_has_the_same_folder(config: Config,
     assert len(lake.load_table(("shop", "orders_2024")).scan().to_arrow()) == 4
 
 
+def test_purge_is_refused_when_another_table_has_the_same_folder_through_a_link(
+    config: Config, lake: SqlCatalog, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "lake", target_is_directory=True)
+    write(lake, "shop", "copy", location=f"file://{tmp_path}/link/shop/orders")
+    assert "shop.copy has files in the same folder" in refused(config)
+
+
 def test_purge_is_refused_when_another_table_was_registered_from_the_same_metadata(
     config: Config, lake: SqlCatalog
 ) -> None:
     lake.create_namespace("other")
     lake.register_table(("other", "copy"), lake.load_table(("shop", "orders")).metadata_location)
     assert "other.copy has files in the same folder" in refused(config)
+
+
+def test_purge_is_refused_when_the_folder_has_the_catalog(
+    config: Config, lake: SqlCatalog, tmp_path: Path
+) -> None:
+    for table in ("shop.orders", "shop_changes.orders", "shop.log", "shop_changes.log"):
+        lake.drop_table(table)
+    write(lake, "shop", "orders", location=f"file://{tmp_path}")
+    assert f"{tmp_path} contains {tmp_path}/lake" in refused(config)
+    assert (tmp_path / "lake" / "catalog.db").exists()
 
 
 def test_purge_is_refused_when_the_folder_has_the_archive_that_kafka_continues(
@@ -53,6 +71,16 @@ def test_purge_is_refused_when_the_folder_is_a_link(config: Config, lake: SqlCat
     folder.symlink_to(tmp_path / "moved", target_is_directory=True)
     assert "is a symbolic link" in refused(config)
     assert len(files(tmp_path / "moved")) == 9
+
+
+def test_purge_leaves_folders_outside_of_the_location(
+    config: Config, lake: SqlCatalog, tmp_path: Path
+) -> None:
+    elsewhere = f"file://{tmp_path}/elsewhere"
+    write(lake, "shop", "split", **{"write.data.path": elsewhere})
+    report = run(config, "shop.split")
+    assert report.left == (elsewhere,)
+    assert len(files(tmp_path / "elsewhere")) == 2
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from replicator.errors import ReplicatorError
 from replicator.operations.stack import mysql_dist
 from replicator.operations.stack.mysql_dist import CLASSIFIERS, VERSION, add_libraries, mysql_distribution
 from tests.support.downloads import reported_downloads
@@ -85,6 +86,18 @@ def test_mysql_distribution_is_downloaded_once_when_two_threads_request_it(
             thread.join()
     assert len(set(found)) == 1
     assert len(reported) == 1
+
+
+def test_mysql_distribution_leaves_no_files_when_the_checksum_is_wrong(
+    tmp_path: Path, repository: Path
+) -> None:
+    publish(repository, checksum="0" * 40)
+    with pytest.raises(
+        ReplicatorError, match=f"MySQL {VERSION} .* could not be downloaded: .*sha1"
+    ) as caught:
+        mysql_distribution(tmp_path / "cache", lambda _: None)
+    assert "REPLICATOR_IVY_SETTINGS" in (caught.value.hint or "")
+    assert [path.name.rpartition(".")[2] for path in (tmp_path / "cache" / "mysql").iterdir()] == ["lock"]
 
 
 def test_mysql_distribution_is_complete_after_an_earlier_download_was_killed(

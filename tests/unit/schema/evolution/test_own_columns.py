@@ -43,6 +43,11 @@ def test_columns_are_recorded_and_read_again(schema: str) -> None:
     assert own.followed_by(schema, schema) == own
 
 
+def test_unknown_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 2"):
+        OwnColumns.from_json('{"version": 2}')
+
+
 def test_order_comments_and_wider_types_are_no_differences() -> None:
     value = json.loads(changed(name={"doc": "mine"}, price={"type": "decimal(12, 2)"}))
     value["fields"].reverse()

@@ -107,6 +107,13 @@ def replaced(column: ColumnSpec, name: str, *, optional: bool = False) -> Column
     return ColumnSpec(name, column.kind, optional)
 
 
+def test_key_is_lost_when_its_column_may_be_null(source: Source) -> None:
+    source.define("ALTER TABLE t MODIFY a INT NULL", columns=(replaced(A, "a", optional=True), B))
+    assert source.keys() == [("a",), ()]
+    source.define("ALTER TABLE t MODIFY a INT NOT NULL")
+    assert source.keys() == [("a",), (), ("a",)]
+
+
 def test_key_is_found_again_when_it_is_defined_again(source: Source) -> None:
     source.define("ALTER TABLE t DROP INDEX uk")
     source.define("UNIQUE INDEX uk3 ON t (a)")

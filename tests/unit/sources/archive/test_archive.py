@@ -95,6 +95,21 @@ def test_writer_continues_at_the_end_of_the_manifest(tmp_path: Path) -> None:
     assert [e.offset for e in read(tmp_path)] == [0, 1, 2]
 
 
+def fail_after_flush(path: Path) -> None:
+    with ArchiveWriter(path, topic_prefix="shop", encoding="json") as writer:
+        writer.append(event(0))
+        writer.flush()
+        writer.append(event(1))
+        raise RuntimeError
+
+
+def test_writer_keeps_flushed_events_when_the_block_fails(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        fail_after_flush(tmp_path)
+    write(tmp_path, [event(1), event(2)])
+    assert [e.offset for e in read(tmp_path)] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("crash_at", range(8))
 def test_writer_loses_only_unflushed_events_when_a_replacement_crashes(
     tmp_path: Path, crash_at: int, monkeypatch: pytest.MonkeyPatch

@@ -70,6 +70,16 @@ def test_writer_stops_when_another_machine_has_written(
     assert [e.offset for e in ArchiveReader(opened()).events(TOPIC, 0)] == [0, 1, 2]
 
 
+def test_missing_file_is_reported(s3: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLICATOR_CACHE", str(tmp_path))
+    storage = open_storage(f"{s3.url}/missing", lambda: s3.options)
+    write(storage, range(3))
+    (name,) = ArchiveReader(storage).entries
+    s3.files.delete_file(f"{s3.path}/missing/{name}")
+    with pytest.raises(ArchiveError, match=rf"{name} belongs to the archive but cannot be read"):
+        ArchiveReader(storage)
+
+
 def test_object_is_invisible_until_it_is_complete(s3: Bucket) -> None:
     """A killed writer leaves an upload without end, of which readers see nothing."""
     path = f"{s3.path}/torn"

@@ -171,6 +171,13 @@ def test_rows_with_parts_of_values_deviate() -> None:
     )
 
 
+def test_prepared_rows_with_parts_of_values_deviate_when_they_are_committed() -> None:
+    text = COMMITTED.replace("Write_rows", "Update_rows_partial")
+    assert [(found.kind, found.changed.tables) for found in scan(text)] == [
+        (DeviationKind.PARTIAL, frozenset({A}))
+    ]
+
+
 def test_incident_deviates_and_its_tables_are_not_known() -> None:
     (found,) = scan(INCIDENT)
     assert (found.kind, found.changed.tables, found.end.pos) == (DeviationKind.LOST, frozenset(), 41160)

@@ -167,7 +167,19 @@ def test_lost_transactions_are_found_by_their_gtids(tmp_path: Path) -> None:
         checked(one, write_file(tmp_path, 2, previous_gtids(1)))
 
 
+def test_files_with_and_without_gtids_are_refused(tmp_path: Path) -> None:
+    one = write_file(tmp_path, 1, gtid(Kind.ANONYMOUS_GTID))
+    with pytest.raises(BinlogError, match="have GTIDs, and others have none"):
+        checked(one, write_file(tmp_path, 2, gtid()))
+
+
 def test_incident_is_a_gap(tmp_path: Path) -> None:
     path = write_file(tmp_path, 3, gtid(), event(Kind.INCIDENT, b"\x01\x00\x00"), rotate("mysql-bin.000004"))
     with pytest.raises(BinlogError, match="lacks changes: the server could not write them"):
         checked(path)
+
+
+def test_tables_with_parts_of_values_are_told(tmp_path: Path) -> None:
+    whole, partial = event(31, bytes(20)), event(Kind.PARTIAL_UPDATE, bytes(20))
+    path = write_file(tmp_path, 3, table_map("a"), whole, table_map("b"), partial)
+    assert scan([path]).partial == {TableId("shop", "b")}

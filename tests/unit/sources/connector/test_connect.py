@@ -93,6 +93,12 @@ def test_kafka_connect_refuses_responses_of_another_server(connect: Connect, bod
         KafkaConnect(connect.url).find("shop")
 
 
+def test_kafka_connect_error_names_the_http_status_without_secrets(connect: Connect) -> None:
+    connect.reply(STATUS, 500, {"message": "Request timed out with secret-word"})
+    with pytest.raises(ConnectError, match=r"answered 500: Request timed out with \*\*\*"):
+        KafkaConnect(connect.url, ["secret-word"]).state("shop")
+
+
 @pytest.mark.parametrize(
     ("text", "step"),
     [
@@ -129,6 +135,13 @@ def test_reset_waits_until_the_connector_has_stopped(connect: Connect) -> None:
     connect.reply(resume, 202)
     KafkaConnect(connect.url).reset("shop")
     assert [asked for asked, _ in connect.asked] == [stop, delete, delete, resume]
+
+
+def test_reset_fails_if_offsets_cannot_be_deleted(connect: Connect) -> None:
+    connect.reply("PUT /connectors/shop/stop", 204)
+    connect.reply("DELETE /connectors/shop/offsets", 500, {"message": "no broker"})
+    with pytest.raises(ConnectError, match="no broker"):
+        KafkaConnect(connect.url).reset("shop")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The client of a schema registry, with a small server in its place."""
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from replicator.errors import DecodeError, LogUnavailable, RegistryRefused
 from replicator.sources.kafka.schema_registry import Registry, writer_id
+from tests.support.kafka_connect import serving
 
 
 class FakeRegistry(HTTPServer):
@@ -66,6 +68,15 @@ def test_registry_requests_a_schema_once_and_a_missing_one_again(server: FakeReg
     assert server.asked == ["/api/schemas/ids/7"] + ["/api/schemas/ids/8"] * 2
 
 
+def test_registry_sends_the_login(server: FakeRegistry) -> None:
+    server.login = "Basic " + base64.b64encode(b"me:secret").decode()
+    server.answers["/api/subjects"] = (200, ["a-value"])
+    assert Registry(server.url, ("me", "secret")).subjects() == ["a-value"]
+    with pytest.raises(RegistryRefused, match=r"refuses the login \(401\)") as caught:
+        Registry(server.url, ("me", "wrong")).subjects()
+    assert "wrong" not in str(caught.value) + str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "reason"),
     [
@@ -99,3 +110,11 @@ def test_registry_refuses_responses_without_an_avro_schema(
 )
 def test_writer_id_returns_the_schema_id_of_an_avro_record(data: bytes | None, wanted: int | None) -> None:
     assert writer_id(data) == wanted
+
+
+def test_registry_does_not_follow_a_redirect(server: FakeRegistry) -> None:
+    with serving() as other:
+        server.answers["/api/schemas/ids/7"] = (302, other.url + "/schemas/ids/7")
+        with pytest.raises(RegistryRefused, match=f"redirects to {other.url}/schemas/ids/7"):
+            Registry(server.url, ("me", "secret")).schema(7)
+        assert other.asked == []

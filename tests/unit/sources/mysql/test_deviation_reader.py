@@ -3,7 +3,8 @@
 import pytest
 
 from replicator.model.binlog import Watched
-from replicator.sources.binlog.deviations import Deviation, ListedEvent
+from replicator.model.table import TableId
+from replicator.sources.binlog.deviations import Deviation, DeviationKind, ListedEvent
 from replicator.sources.mysql.deviation_reader import DeviationReader
 from tests.support.listed_events import (
     CASCADES,
@@ -87,6 +88,13 @@ def test_another_server_is_a_gap_too_and_is_watched_from_its_end() -> None:
     assert reader.watched() == Watched("4f22", FILE, 6325, FILE, 6325, f"{UUID}:1-4")
 
 
+def test_all_tables_are_suspected_if_another_server_has_no_gtids() -> None:
+    server, reader = ListingServer({FILE: listed(STATEMENTS)}, uuid="4f22"), DeviationReader(known(867))
+    (found,) = read_all(reader, server)
+    assert (found.kind, found.end, found.gtid) == (DeviationKind.OTHER_SERVER, (FILE, 6325), None)
+    assert read_all(DeviationReader(reader.watched()), server) == []
+
+
 def test_transactions_since_a_fail_over_are_watched_by_their_gtids() -> None:
     events = listed(ROLLED_BACK)
     before = ListingServer({FILE: events[:-2]}, gtids=f"{UUID}:1-4")
@@ -132,3 +140,13 @@ def test_foreign_keys_are_asked_for_when_rows_of_tables_change_and_removed_ones_
         event._replace(pos=event.pos + 939, end=event.end + 939) for event in listed(CASCADES)
     ]
     assert read_all(reader, server) == []
+
+
+def test_statement_in_another_character_set_is_read() -> None:
+    """MySQL lists the bytes that the session wrote."""
+    text = "867\tQuery\t946\tuse `shop`; CREATE TABLE z (id INT COMMENT 'gr\udcf6\udcdfe')"
+    later = "946\tQuery\t1046\tuse `shop`; DELETE FROM a"
+    server, reader = ListingServer({FILE: listed(f"{text}\n{later}")}), DeviationReader(known(867))
+    assert [d.changed.tables for d in read_all(reader, server)] == [{TableId("shop", "a")}]
+    assert reader.statements == 1
+    assert server.use_unicode
