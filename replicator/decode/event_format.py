@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition, binlog_number
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import TableId
 from replicator.schema.history.versions import SchemaHistory, TableDefinition
 
 _FLAT: Final = "__"
@@ -89,7 +89,10 @@ class CarriedSchema:
 
 
 class EventFormat(Protocol):
-    """Reads schemas, definitions and events of one format. Safe for several threads, one per table."""
+    """Reads schemas, definitions and events of one format. Safe for several threads, one per table.
+
+    What has a body is that of a format in which each event names its schema, and that determines every encoding.
+    """
 
     @property
     def takes_definitions(self) -> bool:
@@ -111,7 +114,8 @@ class EventFormat(Protocol):
 
     def image_fields(self, value: bytes) -> ImageFields | None:
         """Return the fields in the row of an event; None if it has none, or if the event's schema tells them."""
-        ...
+        del value
+        return None
 
     def table_named_in(self, value: bytes) -> TableId | None:
         """Return the table that an event names as its source; None if it names none."""
@@ -143,7 +147,7 @@ class EventFormat(Protocol):
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
     ) -> None:
         """Learn the encoding of values from a few events without a schema, if `writer_schemas` do not determine it."""
-        ...
+        del table, writer_schemas, values
 
     def inspect_records(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
@@ -153,25 +157,20 @@ class EventFormat(Protocol):
         The schema has the id of the first of `writer_schemas`. `sample` is one of these events. `records` are
         searched for others only if the sample does not show the encoding.
         """
-        ...
+        del table, writer_schemas, sample, records
 
     def with_encodings(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
         """Return the schema with the encodings that were learned for its events."""
-        ...
+        del table
+        return writer_schema
 
     def missing_schema(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
         """Return the error for records without a readable schema; `reasons` say why schemas could not be read."""
         ...
 
-    def decode(
-        self,
-        records: DataFrame,
-        writer_schemas: Sequence[WriterSchema],
-        target: TableSchema,
-        ranges: Sequence[OffsetRange],
-        *,
-        for_changelog: bool,
-        undecodable: str,
-    ) -> DataFrame:
-        """Decode records of one table; see `decode.json.events`."""
+    def decode(self, records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """Decode records of one table (partition, offset, timestamp, key, value) to the decoded frame.
+
+        `ranges` are their offset ranges; if there are none, every event counts as one of the last of its range.
+        """
         ...

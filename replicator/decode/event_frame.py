@@ -104,6 +104,23 @@ class WriterSchema:
         return self.schema.columns if for_changelog else self.schema.key_columns
 
 
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How records of one table are decoded.
+
+    Attributes:
+        writer_schemas: all schemas that the records may have; no two overlap.
+        target: the schema of the `before` and `after` columns, with types for the values of all writer schemas.
+        for_changelog: whether to decode all that a changelog row needs; a mirror needs less.
+        undecodable: the verdict on events with a schema that no writer schema has.
+    """
+
+    writer_schemas: tuple[WriterSchema, ...]
+    target: TableSchema
+    for_changelog: bool
+    undecodable: str = UNKNOWN_SCHEMA
+
+
 def file_number(source: SparkColumn) -> SparkColumn:
     """Return the number of the binlog file (long) from an event's source block; null if the name has none."""
     return F.substring_index(source.getField("file"), ".", -1).cast("long")

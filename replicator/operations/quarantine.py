@@ -87,7 +87,7 @@ def _replay_definitions(schemas: SchemaTracker, events: Sequence[QuarantinedEven
     done = ReplayResult()
     for event in events:
         try:
-            schemas.definitions_in(event.value or b"")
+            schemas.format.definitions_in(event.value or b"")
             done += ReplayResult(taken=[event.place])
         except DecodeError as error:
             done += ReplayResult(bad=[(event.place, error.message)])

@@ -404,7 +404,11 @@ class TableStates:
         Returns whether there is a new definition.
         """
         source = self._context.config.source
-        if source.url is None or table in self._asked_source or not self._context.schemas.takes_definitions:
+        if (
+            source.url is None
+            or table in self._asked_source
+            or not self._context.schemas.format.takes_definitions
+        ):
             return False
         self._asked_source.add(table)
         try:

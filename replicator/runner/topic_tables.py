@@ -114,7 +114,7 @@ class TopicTables:
                 continue
             values = records[topic].column("value").to_pylist()
             for value in values:
-                if value is not None and (table := self._schemas.table_named_in(value)) is not None:
+                if value is not None and (table := self._schemas.format.table_named_in(value)) is not None:
                     return table
         self._useless_samples[topic] = sample
         return None

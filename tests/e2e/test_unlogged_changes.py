@@ -18,10 +18,6 @@ name = "{{name}}.follow_ranges"
 schema_changes = {{ unlogged = "follow" }}
 
 [[table]]
-name = "{{name}}.follow_lists"
-schema_changes = {{ unlogged = "follow" }}
-
-[[table]]
 name = "{{name}}.follow_days"
 schema_changes = {{ unlogged = "follow" }}
 """
@@ -39,23 +35,17 @@ PREPARE = [
     "CREATE TABLE spaces (id INT PRIMARY KEY, n INT)",
     "CREATE TABLE computed (id INT PRIMARY KEY, n INT, s INT AS (n + 1) STORED, v INT AS (n + 2) VIRTUAL)",
 ]
-FOLLOW_LISTS = (
-    "PARTITION BY LIST COLUMNS (n) (PARTITION p0 VALUES IN (102, 103, 104), "
-    "PARTITION p1 VALUES IN (1, 2, 3, 4, 5, 6, 25, 26, 101), PARTITION p2 VALUES IN (-7, 12, 13, 105))"
-)
 FOLLOW_DAYS = (
     "PARTITION BY RANGE COLUMNS (d) (PARTITION p0 VALUES LESS THAN ('2024-02-01'), "
     "PARTITION p1 VALUES LESS THAN ('2024-04-01'))"
 )
 PREPARE += [
     f"CREATE TABLE follow_ranges (id INT PRIMARY KEY, n INT) {RANGES}",
-    f"CREATE TABLE follow_lists (id INT, n INT, PRIMARY KEY (id, n)) {FOLLOW_LISTS}",
     "CREATE TABLE follow_days (id INT, n INT, d DATE NOT NULL DEFAULT '2024-03-01', PRIMARY KEY (id, d)) "
     + FOLLOW_DAYS,
-    "INSERT INTO follow_lists VALUES (30, 12), (31, -7)",
     "INSERT INTO follow_days VALUES (1, 6, '2024-01-15'), (6, 6, '2024-01-31'), (7, 6, '2024-02-01')",
 ]
-FOLLOWED = ("follow_ranges", "follow_lists", "follow_days")
+FOLLOWED = ("follow_ranges", "follow_days")
 TABLES = ("computed", "hashed", "lists", "spaces", "whole", *BY_RANGE, *FOLLOWED)
 UNLOGGED = (
     "ALTER TABLE truncated /* , */ TRUNCATE PARTITION p0, `p1`",
@@ -70,8 +60,6 @@ UNLOGGED = (
     "INSERT INTO follow_ranges VALUES (40, 1), (50, 1)",
     "ALTER TABLE follow_ranges DROP PARTITION P01, `p3`",
     "INSERT INTO follow_ranges VALUES (3, 3)",
-    "ALTER TABLE follow_lists TRUNCATE PARTITION p0, p2",
-    "INSERT INTO follow_lists VALUES (32, 12)",
     "ALTER TABLE follow_days ADD PARTITION (PARTITION p2 VALUES LESS THAN ('2025-01-01'))",
     "INSERT INTO follow_days VALUES (8, 8, '2024-04-01'), (9, 9, '2024-12-31')",
     "ALTER TABLE follow_days DROP PARTITION p2",

@@ -12,7 +12,7 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.decode.json.events import decode
 from replicator.model.batch_stats import OP_CODES, UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
@@ -163,16 +163,10 @@ def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) 
         rows, "partition int, offset long, timestamp long, key binary, value binary"
     )
     ranges = [OffsetRange("t", 0, 0, len(rows))]
-    decoding = partial(
-        decode,
-        writer_schemas=[WriterSchema(SCHEMA)],
-        target=SCHEMA,
-        ranges=ranges,
-        for_changelog=True,
-        undecodable=UNDECODABLE,
-    )
-    check_local_query(frame, decoding)
-    decoded = decoding(frame).toArrow().to_pylist()
+    decoding = Decoding((WriterSchema(SCHEMA),), SCHEMA, True, UNDECODABLE)
+    run = partial(decode, decoding=decoding, ranges=ranges)
+    check_local_query(frame, run)
+    decoded = run(frame).toArrow().to_pylist()
     assert sorted(row["offset"] for row in decoded) == list(range(len(rows)))
     # The examples have both.
     assert {row["bad"] is None for row in decoded} == {True, False}

@@ -16,6 +16,7 @@ from pyspark.sql import Row, SparkSession
 
 from replicator.decode.avro.events import AvroWriterSchema, decode
 from replicator.decode.avro.schema import parse_writer_schema
+from replicator.decode.event_frame import Decoding
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
@@ -147,17 +148,11 @@ def decoded(
     changelog: bool = True,
     undecodable: str = UNKNOWN_SCHEMA,
 ) -> list[Row]:
-    decoding = partial(
-        decode,
-        writer_schemas=writer_schemas,
-        target=writer_schemas[-1].schema,
-        ranges=RANGES,
-        for_changelog=changelog,
-        undecodable=undecodable,
-    )
+    decoding = Decoding(tuple(writer_schemas), writer_schemas[-1].schema, changelog, undecodable)
+    run = partial(decode, decoding=decoding, ranges=RANGES)
     raw = records(spark, values)
-    check_local_query(raw, decoding)
-    return sorted(decoding(raw).collect(), key=lambda row: row.offset)
+    check_local_query(raw, run)
+    return sorted(run(raw).collect(), key=lambda row: row.offset)
 
 
 def test_decode_reads_values_of_every_avro_type(spark: SparkSession) -> None:

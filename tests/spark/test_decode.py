@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.decode.json.events import decode
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
@@ -351,7 +351,7 @@ def test_event_is_bad_when_a_decimal_in_an_image_is_unreadable(
     ]
     bad = "not JSON of the table's schema"
     assert [r.bad for r in decoded(spark, schema, *events)] == [bad, bad, None]
-    again = decode(records(spark, events[0]), [WriterSchema(schema)], schema, RANGES, for_changelog=True)
+    again = decode(records(spark, events[0]), Decoding((WriterSchema(schema),), schema, True), RANGES)
     assert [r.bad for r in again.collect()] == [UNKNOWN_SCHEMA]
 
 
@@ -379,10 +379,9 @@ def test_event_with_a_schema_is_bad_when_it_is_incomplete_or_not_an_object(spark
     good = with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 1}), columns, "x")
     head = good[: good.index(b'"payload":') + len(b'"payload":')]
     frame = records(spark, good, good[:-1], good[:-2], head, head + b"null}", head + b"[1]}", head + b"{}}")
-    writer_schemas = SchemaTracker(JsonFormat()).learn(TableId("shop", "t"), frame)
-    found = decode(
-        frame, writer_schemas, writer_schemas[-1].schema, RANGES, for_changelog=True, undecodable=UNDECODABLE
-    )
+    writer_schemas = SchemaTracker(JsonFormat()).discovery.learn(TableId("shop", "t"), frame, patient=False)
+    decoding = Decoding(tuple(writer_schemas), writer_schemas[-1].schema, True, UNDECODABLE)
+    found = decode(frame, decoding, RANGES)
     rows = sorted(found.collect(), key=lambda r: r.offset)
     assert rows[0].bad is None
     assert rows[0].after == Row(id=1)
@@ -443,6 +442,6 @@ def test_decode_reads_a_text_of_25_mb(spark: SparkSession) -> None:
     schema = TableSchema((ID, Column("body", STRING)), ("id",))
     body = "0123456789" * 2_500_000
     raw = records(spark, change_event("c", Place(1, 0), "t", after={"id": 1, "body": body}))
-    frame = decode(raw, [WriterSchema(schema)], schema, RANGES, for_changelog=False)
+    frame = decode(raw, Decoding((WriterSchema(schema),), schema, False), RANGES)
     found = frame.selectExpr("bad", "length(after.body)", "md5(after.body)").first()
     assert found == (None, len(body), hashlib.md5(body.encode()).hexdigest())

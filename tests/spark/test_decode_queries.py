@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from replicator.batch.state.decode_queries import DecodeQueries, Decoding
-from replicator.decode.event_frame import WriterSchema
+from replicator.batch.state.decode_queries import DecodeQueries
+from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.decode.json.events import decode
 from replicator.jvm.local_query import LocalQuery
 from replicator.model.batch_stats import UNDECODABLE
@@ -24,7 +24,7 @@ def decoding(columns: int = 2) -> Decoding:
 
 def found(queries: DecodeQueries, table: TableId, wanted: Decoding) -> LocalQuery | None:
     def run(records: DataFrame) -> DataFrame:
-        return decode(records, wanted.writer_schemas, wanted.target, (), for_changelog=True)
+        return decode(records, wanted, ())
 
     return queries.query(table, wanted, run)
 

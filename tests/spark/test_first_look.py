@@ -1,15 +1,13 @@
 """The first batch of a table in a process: what it reads to find the schema of the events."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
 
 from replicator.batch import MirrorContext
 from replicator.batch.steps import decode
-from replicator.decode.event_format import EventFormat
-from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.runner.build import event_format
 from replicator.runner.scheduler import Scheduler
@@ -27,20 +25,14 @@ on_spark_and_driver = pytest.mark.parametrize(
 )
 
 
-class CountingTracker(SchemaTracker):
-    """A tracker that records each pass over all records of a batch: "decode" or "learn"."""
+def counted(method: Callable[..., Any], name: str, done: list[str]) -> Callable[..., Any]:
+    """Return a method that records its calls: each is a pass over all records of a batch."""
 
-    def __init__(self, event_format: EventFormat, done: list[str]) -> None:
-        super().__init__(event_format)
-        self._done = done
+    def call(*args: Any, **options: Any) -> Any:
+        done.append(name)
+        return method(*args, **options)
 
-    def decode(self, *args: Any, **options: Any) -> DataFrame:
-        self._done.append("decode")
-        return super().decode(*args, **options)
-
-    def learn(self, *args: Any, **options: Any) -> list[WriterSchema]:
-        self._done.append("learn")
-        return super().learn(*args, **options)
+    return call
 
 
 @pytest.fixture
@@ -49,7 +41,9 @@ def passes(lake: LakeHarness) -> list[str]:
     done: list[str] = []
 
     def counting(context: MirrorContext) -> MirrorContext:
-        tracker = CountingTracker(event_format(context.config, context.log), done)
+        tracker: Any = SchemaTracker(event_format(context.config, context.log))
+        tracker.format.decode = counted(tracker.format.decode, "decode", done)
+        tracker.discovery.learn = counted(tracker.discovery.learn, "learn", done)
         return replace(context, schemas=tracker)
 
     lake.adapt = counting

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from replicator.decode.event_frame import Decoding
 from replicator.decode.json.events import decode
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
@@ -29,15 +30,9 @@ def test_recorded_events_are_decoded_to_the_source_values(spark: SparkSession, p
     )
     schemas, table = SchemaTracker(JsonFormat()), TableId("zoo", path.stem.split("-")[0])
     assert schemas.add_schema_changes([RawRecord("p", 0, 0, 0, None, golden["definition"].encode())]) == []
-    writer_schemas = schemas.learn(table, records)
-    frame = decode(
-        records,
-        writer_schemas,
-        writer_schemas[-1].schema,
-        [OffsetRange("t", 0, 0, len(rows))],
-        for_changelog=True,
-        undecodable=UNDECODABLE,
-    )
+    writer_schemas = schemas.discovery.learn(table, records, patient=False)
+    decoding = Decoding(tuple(writer_schemas), writer_schemas[-1].schema, True, UNDECODABLE)
+    frame = decode(records, decoding, [OffsetRange("t", 0, 0, len(rows))])
     found = frame.select("offset", "bad", "after").toArrow().to_pylist()
     assert len(found) == len(rows)
     differing = []

@@ -3,7 +3,7 @@
 from pyspark.sql import Row, SparkSession
 
 from replicator.batch.events.executors import DRIVER
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.decode.json.events import decode
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
@@ -30,7 +30,7 @@ def test_older_events_are_filled_with_added_columns_by_their_position(spark: Spa
             for i, (pos, shape) in enumerate(((5, columns), (50, newer)))
         ]
     )
-    writer_schemas = schemas.writer_schemas(table, None)
+    writer_schemas = schemas.discovery.writer_schemas(table, None)
     frame = decode(
         records(
             spark,
@@ -39,10 +39,8 @@ def test_older_events_are_filled_with_added_columns_by_their_position(spark: Spa
             b"garbage{",
             with_value_schema(change_event("c", Place(1, 70), "t", after={"id": 3}), columns, "x"),
         ),
-        writer_schemas,
-        writer_schemas[-1].schema,
+        Decoding(tuple(writer_schemas), writer_schemas[-1].schema, True),
         RANGES,
-        for_changelog=True,
     )
     rows = sorted(frame.collect(), key=lambda r: r.offset)
     assert [r.offset for r in rows] == [0, 1, 2, 3]
@@ -55,7 +53,7 @@ def test_rows_of_constant_columns_can_be_materialized(spark: SparkSession) -> No
     schema = TableSchema((ID,), ("id",))
     target = TableSchema((ID, Column("state", STRING, fill="new")), ("id",))
     values = [change_event("c", Place(1, 5), "t", after={"id": 1}), change_event("t", Place(1, 6), "t")]
-    frame = decode(records(spark, *values), [WriterSchema(schema)], target, RANGES, for_changelog=True)
+    frame = decode(records(spark, *values), Decoding((WriterSchema(schema),), target, True), RANGES)
     materialized = DRIVER.materialize(frame)
     assert materialized.arrow() is not None
     assert materialized.arrow().column("after").to_pylist() == [{"id": 1, "state": "new"}, None]
@@ -74,12 +72,11 @@ def test_events_are_decoded_by_the_schema_that_they_contain(spark: SparkSession)
         b'{"schema":{"odd":1},"payload":{}}',
         b'{"schema":nonsense',
     )
-    writer_schemas = SchemaTracker(JsonFormat()).learn(TableId("shop", "t"), frame)
+    writer_schemas = SchemaTracker(JsonFormat()).discovery.learn(TableId("shop", "t"), frame, patient=False)
     assert [e.schema.names for e in writer_schemas] == [("id",), ("id", "n")]
     assert {e.schema.key for e in writer_schemas} == {("id",)}
-    found = decode(
-        frame, writer_schemas, writer_schemas[-1].schema, RANGES, for_changelog=True, undecodable=UNDECODABLE
-    )
+    decoding = Decoding(tuple(writer_schemas), writer_schemas[-1].schema, True, UNDECODABLE)
+    found = decode(frame, decoding, RANGES)
     rows = sorted(found.collect(), key=lambda r: r.offset)
     assert [r.op for r in rows] == ["t", "c", "c", None, None, None]
     assert [r.bad for r in rows] == [None, None, None, UNDECODABLE, UNDECODABLE, UNDECODABLE]
@@ -92,7 +89,6 @@ def test_schema_begins_at_its_first_event_with_a_position(spark: SparkSession) -
     good = [change_event("c", Place(1, at), "t", after={"id": at}) for at in (7, 8)]
     nothing = good[0].replace(b'"source":', b'"origin":')
     schemas, table = SchemaTracker(JsonFormat()), TableId("shop", "t")
-    schemas.learn(
-        table, records(spark, *(with_value_schema(event, columns, "x") for event in (nothing, *good)))
-    )
+    values = (with_value_schema(event, columns, "x") for event in (nothing, *good))
+    schemas.discovery.learn(table, records(spark, *values), patient=False)
     assert [v.position.pos for v in schemas.history(table).versions] == [7]

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.decode.json.events import decode
 from replicator.jvm.local_query import LocalQuery
 from replicator.model.batch_stats import UNDECODABLE
@@ -29,17 +29,12 @@ def decoded(
     spark: SparkSession, schema: TableSchema, *values: bytes | None, event_key: tuple[str, ...] = ()
 ) -> list[Row]:
     """Decode with Spark, and compare the result with that of the driver's query."""
-    decoding = partial(
-        decode,
-        writer_schemas=[WriterSchema(schema, event_key=event_key)],
-        target=schema,
-        ranges=RANGES,
-        for_changelog=True,
-        undecodable=UNDECODABLE,
-    )
+    writer_schema = WriterSchema(schema, event_key=event_key)
+    decoding = Decoding((writer_schema,), schema, True, UNDECODABLE)
+    run = partial(decode, decoding=decoding, ranges=RANGES)
     raw = records(spark, *values)
-    check_local_query(raw, decoding)
-    return sorted(decoding(raw).collect(), key=lambda r: r.offset)
+    check_local_query(raw, run)
+    return sorted(run(raw).collect(), key=lambda r: r.offset)
 
 
 def check_local_query(raw: DataFrame, decoding: Callable[[DataFrame], DataFrame]) -> None:

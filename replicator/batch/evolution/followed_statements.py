@@ -14,7 +14,6 @@ from replicator.batch.values import BatchSchema, TableBatch
 from replicator.config import TableOptions
 from replicator.errors import UnloggedChange, UnsupportedChange
 from replicator.lake.catalog.tables import LakeTable
-from replicator.model.position import PackedPosition
 from replicator.model.recorded_rules import RULES_KEY, rules_from_json
 from replicator.model.table import TableId
 from replicator.schema.evolution.changes import FOLLOWED_KEY, SchemaState
@@ -79,13 +78,11 @@ def in_lake_columns(
 def refuse_late_events(batch: TableBatch) -> None:
     """Check that no event is from before the newest statement that the mirror has followed: its row may be removed.
 
-    `batch` has its lake tables.
-
     The definition of a statement may arrive before events from before it, because it comes by another topic; so do
-    events that were quarantined.
+    events that were quarantined. `batch` has its lake tables.
 
     Raises:
-        UnloggedChange, UnsupportedChange: there is such an event; no event was applied.
+        UnloggedChange, UnsupportedChange: there is such an event, or may be one; no event was applied.
     """
     text = None if batch.mirror is None else batch.mirror.property(FOLLOWED_KEY)
     if text is None or not batch.stats.changes:
@@ -96,26 +93,10 @@ def refuse_late_events(batch: TableBatch) -> None:
     earliest = batch.stats.earliest
     if earliest is not None and start.is_before(earliest.position, earliest.ts_ms):
         return
-    if not _has_events_before(batch, start):
-        return
     kind = UnloggedChange if heals_rows(batch.options.schema_changes) else UnsupportedChange
     raise kind(
         f"events of {batch.task.table} from before its partitions were dropped or truncated arrived after that",
         "read the table again: replicator heal DATABASE.TABLE",
-    )
-
-
-def _has_events_before(batch: TableBatch, start: VersionStart) -> bool:
-    """Return whether an event of a batch is from before a schema version; each event is compared."""
-    fields = ["position_key", "gtid", "ts_ms"]
-    if batch.task.executor.locates_rows:
-        events = batch.events.arrow().select(fields)
-    else:
-        events = batch.events.frame.select(*fields).toArrow()
-    keys, gtids, times = (events.column(name).to_pylist() for name in fields)
-    return any(
-        key is not None and not start.is_before(PackedPosition(key, 0).unpack(gtid=gtid), time or 0)
-        for key, gtid, time in zip(keys, gtids, times, strict=True)
     )
 
 
@@ -144,37 +125,34 @@ class _Followed:
     def rows(self) -> RowCondition | None:
         """Return the rows that the statement removed; None if it is not followed."""
         version, state = self.history.versions[self.index], self.mirror.schema_state()
-        if version.removed is None or state is None or state.at >= version.at or self._is_repeated(version):
+        if version.removed is None or state is None or state.at >= version.at:
             return None
-        names = self._lake_names(version.removed, state)
-        if names is None or not self._has_rows_before(version) or self._lacks_values(names, state):
+        name = self._lake_name(version.removed, state)
+        if name is None or not self._has_rows_before(version):
             return None
-        uncertain = version.removed.uncertain()
-        if uncertain is not None and not self.mirror.is_empty:
+        if (uncertain := version.removed.uncertain) is not None and not self.mirror.is_empty:
             rows = self.context.lake.spark.read.table(self.mirror.sql_name)
-            if not rows.where(replace(uncertain, columns=names).of_columns()).isEmpty():
+            if not rows.where(replace(uncertain, columns=(name,)).of_columns()).isEmpty():
                 return None
         return version.removed.rows
 
-    def _is_repeated(self, version: SchemaVersion) -> bool:
-        """Return whether the statement is a known one that another server sent again, at another position."""
-        gtid = version.position.gtid
-        earlier = self.history.versions[: self.index]
-        return gtid is not None and any(v.unlogged and v.position.gtid == gtid for v in earlier)
-
-    def _lake_names(self, removed: PartitionCondition, state: SchemaState) -> tuple[str, ...] | None:
-        """Return the mirror's columns of a condition; None if it lacks one, or stores other values than the source."""
+    def _lake_name(self, removed: PartitionCondition, state: SchemaState) -> str | None:
+        """Return the mirror's column of a condition; None if its rows may lack the values that the source has."""
         types = {n: t for n, t in self.mirror.engine_columns().items() if not is_temporary(n)}
         live = [name for name in types if name not in state.retired]
         names = {now: name for name, now in self.history.carry_lake(state.at, self.index, live).items()}
-        rules = rules_from_json(self.mirror.property(RULES_KEY))
-        found = []
-        for column in removed.rows.columns:
-            name = names.get(column)
-            if name is None or name in rules or not removed.fits(column, types[name].name):
-                return None
-            found.append(name)
-        return tuple(found)
+        other = {
+            *rules_from_json(self.mirror.property(RULES_KEY)),
+            *self.mirror.pending_fills(),
+            *self.mirror.unfilled(),
+        }
+        name = names.get(removed.column)
+        if name is None or name in other or types[name].name not in removed.lake_types:
+            return None
+        renames_ignored = self.options.schema_changes.get("rename") == "ignore" or any(
+            line.startswith("ignored: rename") for note in state.notes for line in note.changes
+        )
+        return None if renames_ignored else name
 
     def _has_rows_before(self, version: SchemaVersion) -> bool:
         """Return whether the mirror has all events from before the statement, and none from after it.
@@ -195,11 +173,3 @@ class _Followed:
         if marker.position is None:
             return False
         return not version.start.is_before(marker.position, marker.watermark_ms or 0)
-
-    def _lacks_values(self, names: tuple[str, ...], state: SchemaState) -> bool:
-        """Return whether rows of the mirror may lack a value of a column, although the source has one."""
-        ignored = self.options.schema_changes.get("rename") == "ignore" or any(
-            line.startswith("ignored: rename") for note in state.notes for line in note.changes
-        )
-        unfilled = {*self.mirror.pending_fills(), *self.mirror.unfilled()}
-        return ignored or bool(unfilled.intersection(names))

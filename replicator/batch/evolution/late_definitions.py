@@ -78,7 +78,7 @@ def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator
     rows = np.flatnonzero(inside)
     last = rows[np.argsort(offsets[rows])][-TAIL:][::-1]
     for value in records.column("value").take(pa.array(last)).to_pylist():
-        if value is not None and (found := context.schemas.image_fields(value)) is not None:
+        if value is not None and (found := context.schemas.format.image_fields(value)) is not None:
             yield found
 
 

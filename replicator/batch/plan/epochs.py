@@ -86,7 +86,7 @@ def first_rows(segment: Segment, epoch: int) -> dict[int, int]:
         SourceChanged: the topic has several partitions, so the order of their events is not known.
     """
     table, position = segment.table, segment.history.versions[epoch].position
-    records = segment.context.schemas.with_sources(segment.records())
+    records = segment.context.schemas.format.with_sources(segment.records())
     rows = records.where(F.col("value").isNotNull() & is_row_of(F.col("source"), binlog_key(position)))
     found = rows.groupBy("partition").agg(F.min("offset").alias("first")).collect()
     if found and any(r.partition for r in segment.task.ranges):

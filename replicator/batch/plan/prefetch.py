@@ -74,7 +74,9 @@ def _with_tails(context: MirrorContext, plans: Sequence[Sequence[TableTask]]) ->
 
 
 def _needs_tail(context: MirrorContext, task: TableTask) -> bool:
-    return task.records is None and context.log.grows and context.schemas.needs_definitions(task.table)
+    return (
+        task.records is None and context.log.grows and context.schemas.discovery.needs_definitions(task.table)
+    )
 
 
 def _tail_ranges(tasks: Sequence[TableTask]) -> list[OffsetRange]:

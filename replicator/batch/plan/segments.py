@@ -115,7 +115,7 @@ def _segments(whole: Segment, before: int | None, *, ends: bool) -> list[TableTa
 def _first_offsets(whole: Segment) -> dict[int, dict[int, int]]:
     """Return version index → partition → the offset of the version's first event in the task."""
     task, history = whole.task, whole.history
-    records = whole.context.schemas.with_sources(whole.records())
+    records = whole.context.schemas.format.with_sources(whole.records())
     oldest = 0 if task.since_schema_at is None else history.index_at(task.since_schema_at)
     source, version = F.col("source"), F.lit(oldest)
     for i, v in enumerate(history.versions[oldest + 1 :], start=oldest + 1):

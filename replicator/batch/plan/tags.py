@@ -79,7 +79,7 @@ def _first_after(whole: Segment, tag: PendingTag) -> dict[int, int]:
 
     Events of several servers are a problem of the tag: their positions do not compare.
     """
-    events = whole.context.schemas.with_sources(whole.records()).where(F.col("value").isNotNull())
+    events = whole.context.schemas.format.with_sources(whole.records()).where(F.col("value").isNotNull())
     at, server = event_position_key(F.col("source")), F.col("source").getField("server_id")
     found = (
         events.groupBy("partition")

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -12,9 +11,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_frame import Decoding
 from replicator.jvm.local_query import LocalQuery, remove_leftovers
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import TableId
 from replicator.sources.change_log import RECORDS
 
 _SPARK_TYPES: Final = {pa.int32(): IntegerType(), pa.int64(): LongType(), pa.binary(): BinaryType()}
@@ -24,16 +23,6 @@ _EVENTS: Final = StructType(
 """Records that are not tombstones."""
 _COLUMN_BYTES: Final = 50_000
 """Java's memory for each column of a query, measured with queries of 10 and of 60 columns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """What records are decoded from and to; see `decode.json.events`."""
-
-    writer_schemas: tuple[WriterSchema, ...]
-    target: TableSchema
-    for_changelog: bool
-    undecodable: str
 
 
 class DecodeQueries:

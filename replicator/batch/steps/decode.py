@@ -18,11 +18,11 @@ from replicator.batch.events.net_changes import has_short_key, key_columns
 from replicator.batch.events.redelivery import interrupted
 from replicator.batch.evolution.late_definitions import check_definition
 from replicator.batch.plan.epochs import oldest_version
-from replicator.batch.state.decode_queries import Decoding, without_tombstones
+from replicator.batch.state.decode_queries import without_tombstones
 from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
-from replicator.decode.event_frame import EVENT_DETAILS, WriterSchema
+from replicator.decode.event_frame import EVENT_DETAILS, Decoding, WriterSchema
 from replicator.decode.schemas.histories import FollowedVersion
 from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownWriter
@@ -116,22 +116,22 @@ class _SchemaDiscovery:
         """Return the schemas that the records may have: the known ones, else those of the first or of all records."""
         schemas, table, context = self._schemas, self._segment.table, self._segment.context
         carried = False
-        if schemas.needs_inspection(table):
+        if schemas.discovery.needs_inspection(table):
             first = _fetch_first_events(self._segment)
             values = first.column("value").to_pylist()
-            carried = any(map(schemas.carries_schema, values))
+            carried = any(map(schemas.format.carries_schema, values))
             if carried:
                 sample = local_frame(context.spark, first)
-                learned = schemas.learn_from_sample(table, sample, patient=context.log.grows)
+                learned = schemas.discovery.learn_from_sample(table, sample, patient=context.log.grows)
                 if learned or self.found_version():
                     return learned
             elif values:
-                schemas.inspect_values(table, values)
+                schemas.discovery.inspect_values(table, values)
         # Definitions alone do not fit events that carry their schema.
         if (
-            schemas.knows(table)
+            schemas.discovery.knows(table)
             and not carried
-            and (known := schemas.writer_schemas(table, since, self._segment.task.target_schema_at))
+            and (known := schemas.discovery.writer_schemas(table, since, self._segment.task.target_schema_at))
         ):
             return known
         return self.learn()
@@ -139,7 +139,7 @@ class _SchemaDiscovery:
     def learn(self) -> Sequence[WriterSchema]:
         """Return the schemas of all records."""
         patient = self._segment.context.log.grows
-        return self._schemas.learn(self._segment.table, self._segment.records(), patient=patient)
+        return self._schemas.discovery.learn(self._segment.table, self._segment.records(), patient=patient)
 
 
 def _fetch_first_events(segment: Segment) -> pa.Table:
@@ -218,14 +218,7 @@ def _events(segment: Segment, decoding: Decoding) -> MaterializedEvents:
     context, task = segment.context, segment.task
 
     def decode_records(records: DataFrame, ranges: Sequence[OffsetRange] = ()) -> DataFrame:
-        return context.schemas.decode(
-            records,
-            decoding.writer_schemas,
-            decoding.target,
-            ranges,
-            for_changelog=decoding.for_changelog,
-            undecodable=decoding.undecodable,
-        )
+        return context.schemas.format.decode(records, decoding, ranges)
 
     if task.records is not None:
         query = context.decode_queries.query(task.table, decoding, decode_records)

@@ -18,6 +18,7 @@ from pyspark.sql.avro.functions import from_avro
 from replicator.decode.avro.schema import Writer
 from replicator.decode.event_frame import (
     CACHED_EXPRESSIONS,
+    Decoding,
     WriterSchema,
     bad_reason,
     envelope_of,
@@ -36,7 +37,6 @@ from replicator.decode.row_images import (
 )
 from replicator.decode.schemas.versions import is_in_range
 from replicator.decode.values import row_type
-from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import SOURCE_FIELDS
 from replicator.model.table import TableSchema
@@ -66,21 +66,11 @@ def writer_id(value: SparkColumn) -> SparkColumn:
     )
 
 
-def decode(
-    records: DataFrame,
-    writer_schemas: Sequence[WriterSchema],
-    target: TableSchema,
-    ranges: Sequence[OffsetRange],
-    *,
-    for_changelog: bool,
-    undecodable: str = UNKNOWN_SCHEMA,
-) -> DataFrame:
-    """Decode records of one table to the decoded frame; arguments as for `decode.json.events`.
-
-    Events with a writer schema that is not in `writer_schemas` get the verdict `undecodable`.
-    """
+def decode(records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Decode records as `EventFormat.decode` does."""
     events = records.where(F.col("value").isNotNull()).withColumn("in_range_end", in_range_end(ranges))
-    known = tuple(e for e in writer_schemas if isinstance(e, AvroWriterSchema))
+    known = tuple(e for e in decoding.writer_schemas if isinstance(e, AvroWriterSchema))
+    target, for_changelog = decoding.target, decoding.for_changelog
     writers = tuple({e.fingerprint: e.writer for e in known}.items())
     parsed = events.select("*", _carried())
     parsed = parsed.select("*", *_parsed(writers))
@@ -89,7 +79,7 @@ def decode(
     with_metadata = parsed.select("*", *_metadata_columns(writers))
     rows = with_metadata.select(*_decoded_rows(known, for_changelog))
     images = rows.select("*", *_image_columns(known, target, for_changelog))
-    reason = _reason(known, target, undecodable, for_changelog)
+    reason = _reason(known, target, decoding.undecodable, for_changelog)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
 
 

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from replicator.decode.avro import events
 from replicator.decode.avro.schema import Writer, key_names, parse_writer_schema, read_record, source_names
 from replicator.decode.connect_schema import table_of
-from replicator.decode.event_format import CarriedSchema, ImageFields
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_format import CarriedSchema, EventFormat
+from replicator.decode.event_frame import Decoding
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.document import Document
@@ -24,7 +24,7 @@ from replicator.sources.kafka.schema_registry import HEADER_BYTES, WriterSchemas
 
 
 @dataclass(frozen=True, slots=True)
-class AvroFormat:
+class AvroFormat(EventFormat):
     """The `EventFormat` of Avro. An event names its schema by the id in its header.
 
     Attributes:
@@ -45,10 +45,6 @@ class AvroFormat:
 
     def carries_schema(self, value: bytes) -> bool:
         return writer_id(value) is not None
-
-    def image_fields(self, value: bytes) -> ImageFields | None:
-        del value
-        return None
 
     def table_named_in(self, value: bytes) -> TableId | None:
         try:
@@ -80,20 +76,6 @@ class AvroFormat:
         schema = TableSchema(columns, key).without_reserved()
         return events.AvroWriterSchema(schema, carried.schema_id, writer=read)
 
-    def inspect_values(
-        self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
-    ) -> None:
-        """Do nothing: a writer schema determines every encoding."""
-
-    def inspect_records(
-        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
-    ) -> None:
-        """Do nothing: a writer schema determines every encoding."""
-
-    def with_encodings(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
-        del table
-        return writer_schema
-
     def missing_schema(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
         if reasons:
             return UnknownWriter(
@@ -105,24 +87,8 @@ class AvroFormat:
             "does log.format fit the connector's converters? replicator check",
         )
 
-    def decode(
-        self,
-        records: DataFrame,
-        writer_schemas: Sequence[WriterSchema],
-        target: TableSchema,
-        ranges: Sequence[OffsetRange],
-        *,
-        for_changelog: bool,
-        undecodable: str,
-    ) -> DataFrame:
-        return events.decode(
-            records,
-            writer_schemas,
-            target,
-            ranges,
-            for_changelog=for_changelog,
-            undecodable=undecodable,
-        )
+    def decode(self, records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange]) -> DataFrame:
+        return events.decode(records, decoding, ranges)
 
     def _writers(self, ids: Iterable[int]) -> dict[int, Writer]:
         """Return id → writer schema, for the ids of schemas of change events."""

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from replicator.decode.event_frame import (
     CACHED_EXPRESSIONS,
     SOURCE_TYPES,
+    Decoding,
     WriterSchema,
     bad_reason,
     envelope_of,
@@ -91,37 +92,13 @@ def fingerprint(value: SparkColumn) -> SparkColumn:
 
 
 def decode(
-    records: DataFrame,
-    writer_schemas: Sequence[WriterSchema],
-    target: TableSchema,
-    ranges: Sequence[OffsetRange],
-    *,
-    for_changelog: bool,
-    undecodable: str = UNKNOWN_SCHEMA,
-    flattened: bool = False,
+    records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange], *, flattened: bool = False
 ) -> DataFrame:
-    """Decode records of one table (partition, offset, timestamp, key, value) to the decoded frame.
-
-    Args:
-        records: raw records of the log.
-        writer_schemas: all schemas that the records may have; no two overlap.
-        target: the schema of the `before` and `after` columns, with types for the values of all writer schemas.
-        ranges: the offset ranges of `records`; if empty, every event counts as one of the last of its range.
-        for_changelog: whether to decode all that a changelog row needs; a mirror needs less.
-        undecodable: the verdict on events with a schema that no writer schema has.
-        flattened: whether events are rows instead of envelopes; see `model.events`.
-    """
+    """Decode records as `EventFormat.decode` does; `flattened` events are rows; see `model.events`."""
     events = records.where(F.col("value").isNotNull()).withColumn("in_range_end", in_range_end(ranges))
     frames = [
-        _decode_written_with(
-            _written_with(events, writer_schema, writer_schemas, flattened),
-            writer_schema,
-            target,
-            for_changelog,
-            undecodable,
-            flattened,
-        )
-        for writer_schema in writer_schemas
+        _decode_written_with(_written_with(events, schema, decoding, flattened), schema, decoding, flattened)
+        for schema in decoding.writer_schemas
     ]
     frame = frames[0]
     for other in frames[1:]:
@@ -130,9 +107,10 @@ def decode(
 
 
 def _written_with(
-    events: DataFrame, writer_schema: WriterSchema, writer_schemas: Sequence[WriterSchema], flattened: bool
+    events: DataFrame, writer_schema: WriterSchema, decoding: Decoding, flattened: bool
 ) -> DataFrame:
     """Select the events of one writer schema; the last one also gets events of no writer schema, to report them."""
+    writer_schemas = decoding.writer_schemas
     if len(writer_schemas) == 1:
         return events
     own = _has_schema(writer_schema.schema_prefix) & _is_in_position_range(writer_schema, flattened)
@@ -167,13 +145,9 @@ def _is_in_position_range(writer_schema: WriterSchema, flattened: bool) -> Spark
 
 
 def _decode_written_with(
-    events: DataFrame,
-    writer_schema: WriterSchema,
-    target: TableSchema,
-    for_changelog: bool,
-    undecodable: str,
-    flattened: bool,
+    events: DataFrame, writer_schema: WriterSchema, decoding: Decoding, flattened: bool
 ) -> DataFrame:
+    for_changelog = decoding.for_changelog
     if flattened:
         flat = events.withColumn("f", _parsed_flat(writer_schema))
         parsed = flat.withColumn("e", _unflattened(writer_schema))
@@ -181,8 +155,8 @@ def _decode_written_with(
         parsed = events.withColumn("e", _parsed(writer_schema, for_changelog))
     # Rows are decoded once; the image refers to a value more than once.
     rows = parsed.select(*_decoded_rows(writer_schema, for_changelog, flattened))
-    images = rows.select("*", *_image_columns(writer_schema, target, for_changelog))
-    reason = _reason(writer_schema, undecodable, for_changelog, flattened)
+    images = rows.select("*", *_image_columns(writer_schema, decoding.target, for_changelog))
+    reason = _reason(writer_schema, decoding.undecodable, for_changelog, flattened)
     return images.withColumn("bad", reason).select(*frame_columns(for_changelog))
 
 

@@ -8,18 +8,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.decode.connect_schema import source_table, table_schema
-from replicator.decode.event_format import CarriedSchema, ImageFields, image_fields
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.event_format import CarriedSchema, EventFormat, ImageFields, image_fields
+from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.decode.json import events
 from replicator.decode.json.decimals import DecimalEncodings
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.table import TableId, TableSchema
+from replicator.model.table import TableId
 from replicator.schema.history.declared import table_definitions
 from replicator.schema.history.versions import SchemaHistory, TableDefinition
 
 
-class JsonFormat:
+class JsonFormat(EventFormat):
     """The `EventFormat` of JSON. An event's schema is identified by its fingerprint.
 
     Events without a schema are decoded with the declared version at their position. With `flattened`, events are
@@ -76,22 +76,5 @@ class JsonFormat:
             "let the connector write it (include.schema.changes=true) or use JSON with schemas",
         )
 
-    def decode(
-        self,
-        records: DataFrame,
-        writer_schemas: Sequence[WriterSchema],
-        target: TableSchema,
-        ranges: Sequence[OffsetRange],
-        *,
-        for_changelog: bool,
-        undecodable: str,
-    ) -> DataFrame:
-        return events.decode(
-            records,
-            writer_schemas,
-            target,
-            ranges,
-            for_changelog=for_changelog,
-            undecodable=undecodable,
-            flattened=self._flattened,
-        )
+    def decode(self, records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange]) -> DataFrame:
+        return events.decode(records, decoding, ranges, flattened=self._flattened)

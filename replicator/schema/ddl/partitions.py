@@ -1,4 +1,4 @@
-"""Extract from MySQL's statements what they do to the partitions of a table.
+"""Extract from MySQL's statements what they do to the partitions of a table, as far as these are ranges of a column.
 
 Grammar: MySQL's reference manual, "CREATE TABLE Statement", "ALTER TABLE Partition Operations".
 """
@@ -18,24 +18,16 @@ from replicator.schema.ddl.tables import (
     split_at_commas,
 )
 from replicator.schema.ddl.tokens import Token
-from replicator.schema.history.partitions import (
-    MAXVALUE,
-    Bound,
-    Limit,
-    Partition,
-    PartitionChange,
-    PartitionKind,
-    PartitionLayout,
-    Value,
-)
+from replicator.schema.history.partitions import Bound, Partition, PartitionChange, PartitionLayout
 
 _Tokens = Sequence[Token]
-FORGET: Final = PartitionChange("forget")
-_KEEP_ROWS: Final = frozenset({"REBUILD", "OPTIMIZE", "ANALYZE", "CHECK", "REPAIR", "DISCARD", "COALESCE"})
+FORGET: Final = PartitionChange("define")
+_KEEP_LAYOUT: Final = frozenset(
+    {"REBUILD", "OPTIMIZE", "ANALYZE", "CHECK", "REPAIR", "DISCARD", "COALESCE", "EXCHANGE"}
+)
 """Words before PARTITION in statements after which each partition has the same definition."""
 _MODIFIERS: Final = frozenset({"ALGORITHM", "LOCK"})
-"""First words of what may stand before an operation on partitions. Nothing else may."""
-_KINDS: Final[dict[str, PartitionKind]] = {"RANGE": "range", "LIST": "list"}
+"""First words of what may stand beside an operation on partitions. Nothing else may."""
 
 
 def partition_change(statements: Iterable[Statement], table: TableId) -> PartitionChange | None:
@@ -68,175 +60,107 @@ def partition_statements(
 
 def _change(statement: Statement, table: TableId) -> PartitionChange | None:
     if (specs := alter_specs(statement, table)) is not None:
-        return _alteration(specs)
+        return _alteration([spec for spec in specs if spec[0].keyword not in _MODIFIERS])
     created = created_table(statement)
     if created is None or not created[0].means(table):
         return None
-    if created[1] is not None:
-        return FORGET
-    clause = _clause(statement)
-    return PartitionChange(
-        "define",
-        layout=None if clause is None else _layout(clause),
-        if_missing=any(has_keywords(statement, at, "IF", "NOT", "EXISTS") for at in (2, 3)),
-    )
+    if_missing = any(has_keywords(statement, at, "IF", "NOT", "EXISTS") for at in (2, 3))
+    return PartitionChange("define", layout=_layout(statement), if_missing=if_missing)
 
 
 def _alteration(specs: Sequence[_Tokens]) -> PartitionChange | None:
-    first = next((at for at, spec in enumerate(specs) if spec[0].keyword not in _MODIFIERS), len(specs) - 1)
-    specs = specs[max(first, 0) :]
-    for spec in specs:
-        if (clause := _clause(spec)) is not None:
-            return PartitionChange("define", layout=_layout(clause))
-    at_top = [t.keyword for spec in specs for t in _top_level(spec)]
-    if "PARTITIONING" in at_top:
-        return PartitionChange("define")
-    if specs and has_keywords(specs[0], 0, "IMPORT", "TABLESPACE"):
-        return FORGET  # Nobody checks that the rows belong to their partitions.
-    if not specs or not has_keywords(specs[0], 1, "PARTITION"):
-        return FORGET if any(has_keywords(spec, 1, "PARTITION") for spec in specs) else None
-    return _operation(specs[0][0].keyword, specs)
-
-
-def _operation(verb: str, specs: Sequence[_Tokens]) -> PartitionChange | None:
-    """Return the effect of an operation, whose names of partitions are separated by commas as specifications are."""
-    rest = [specs[0][2:], *specs[1:]]
-    match verb:
-        case "DROP" if (names := _names(rest)) is not None:
-            return PartitionChange("drop", names)
-        case "TRUNCATE" if len(rest) == 1 and [t.keyword for t in rest[0]] == ["ALL"]:
-            return PartitionChange("truncate")
-        case "TRUNCATE" if (names := _names(rest)) is not None:
-            return PartitionChange("truncate", names)
-        case "ADD" if len(rest) == 1 and (new := _partitions(rest[0])) is not None:
-            return PartitionChange("add", partitions=new)
-        case "REORGANIZE":
-            return _reorganization(rest)
-        case "EXCHANGE" if not any(t.keyword == "WITHOUT" for part in rest for t in part):
-            return None
-        case _ if verb in _KEEP_ROWS:
-            return None
-    # Of EXCHANGE … WITHOUT VALIDATION and IMPORT, nobody checks that the rows belong to the partition.
-    return FORGET
-
-
-def _reorganization(rest: Sequence[_Tokens]) -> PartitionChange:
-    last = rest[-1]
-    if len(last) < 2 or last[1].keyword != "INTO":
-        return FORGET
-    names, new = _names([*rest[:-1], last[:1]]), _partitions(last[2:])
-    if names is None or new is None:
-        return FORGET
-    return PartitionChange("reorganize", names, new)
-
-
-def _names(parts: Sequence[_Tokens]) -> tuple[str, ...] | None:
-    found = [part[0].name for part in parts if len(part) == 1]
-    if len(found) < len(parts):
+    words = {token.keyword for spec in specs for token in spec}
+    if "PARTITIONING" in words or (specs and has_keywords(specs[0], 0, "IMPORT", "TABLESPACE")):
+        return FORGET  # Nobody checks that imported rows belong to their partitions.
+    if any(_clause(spec) is not None for spec in specs):
+        return PartitionChange("define", layout=next(filter(None, map(_layout, specs)), None))
+    if not any(has_keywords(spec, 1, "PARTITION") for spec in specs):
         return None
+    verb, rest = specs[0][0].keyword, [specs[0][2:], *specs[1:]]
+    # Of EXCHANGE … WITHOUT VALIDATION, nobody checks that the rows belong to the partition.
+    if verb in _KEEP_LAYOUT and "WITHOUT" not in words:
+        return None
+    try:
+        return _operation(verb, rest)
+    except ValueError:
+        return FORGET
+
+
+def _operation(verb: str, rest: Sequence[_Tokens]) -> PartitionChange:
+    """Return the effect of an operation, whose names of partitions are separated by commas as specifications are.
+
+    Raises:
+        ValueError: it is not understood.
+    """
+    match verb:
+        case "DROP":
+            return PartitionChange("replace", _names(rest))
+        case "TRUNCATE":
+            is_whole = [t.keyword for t in rest[0]] == ["ALL"]
+            return PartitionChange("truncate", () if is_whole else _names(rest))
+        case "ADD":
+            return PartitionChange("replace", new=_partitions(rest[0]))
+        case "REORGANIZE" if has_keywords(rest[-1], 1, "INTO"):
+            names = _names([*rest[:-1], rest[-1][:1]])
+            return PartitionChange("replace", names, _partitions(rest[-1][2:]))
+    raise ValueError(verb)
+
+
+def _names(parts: Sequence[_Tokens]) -> tuple[str, ...]:
+    found = [part[0].name for part in parts if len(part) == 1]
     names = tuple(name.casefold() for name in found if name is not None)
-    return names if len(names) == len(parts) else None
-
-
-def _top_level(tokens: _Tokens) -> Iterator[Token]:
-    """Yield the tokens outside parentheses."""
-    depth = 0
-    for token in tokens:
-        if token.keyword == ")":
-            depth -= 1
-        if depth == 0:
-            yield token
-        if token.keyword == "(":
-            depth += 1
+    if not names or len(names) < len(parts):
+        raise ValueError("no names")
+    return names
 
 
 def _clause(tokens: _Tokens) -> _Tokens | None:
-    """Return what follows PARTITION BY outside parentheses; None if a statement does not have it."""
-    depth = 0
-    for at, token in enumerate(tokens):
-        if token.keyword in ("(", ")"):
-            depth += 1 if token.keyword == "(" else -1
-        if depth == 0 and has_keywords(tokens, at, "PARTITION", "BY"):
-            return tokens[at + 2 :]
-    return None
+    """Return what follows PARTITION BY; None if a statement does not have it."""
+    at = next((at for at in range(len(tokens)) if has_keywords(tokens, at, "PARTITION", "BY")), None)
+    return None if at is None else tokens[at + 2 :]
 
 
-def _layout(clause: _Tokens) -> PartitionLayout | None:
-    """Return the layout after PARTITION BY; None for a function, a hash or a key."""
-    kind = _KINDS.get(clause[0].keyword) if clause else None
-    if kind is None:
+def _layout(tokens: _Tokens) -> PartitionLayout | None:
+    """Return the layout that a statement defines; None for other partitions than ranges of a column."""
+    clause = _clause(tokens)
+    at = 2 if clause is not None and has_keywords(clause, 1, "COLUMNS") else 1
+    if clause is None or not has_keywords(clause, 0, "RANGE") or not has_keywords(clause, at, "("):
         return None
-    at = 2 if has_keywords(clause, 1, "COLUMNS") else 1
-    columns = _names(_group(clause, at)) if has_keywords(clause, at, "(") else None
-    # Behind the columns: PARTITIONS and a number, or how each partition is divided.
-    opening = next(
-        (i for i in range(at + 1, len(clause)) if has_keywords(clause, i, "(", "PARTITION")), len(clause)
-    )
-    partitions = _partitions(clause[opening:])
-    if columns is None or partitions is None or (at == 1 and len(columns) > 1):
+    # Behind the column: PARTITIONS and a number, or how each partition is divided.
+    opening = next((i for i in range(at + 1, len(clause)) if has_keywords(clause, i, "(", "PARTITION")), at)
+    try:
+        (column,) = _names(split_at_commas(clause[at + 1 :]))
+        return PartitionLayout(column, _partitions(clause[opening:])).checked()
+    except ValueError:
         return None
-    return PartitionLayout(kind, columns, partitions).checked()
 
 
-def _group(tokens: _Tokens, opening: int) -> list[_Tokens]:
-    """Return the elements in the parentheses that open at an index."""
-    return split_at_commas(tokens[opening + 1 :])
-
-
-def _partitions(tokens: _Tokens) -> tuple[Partition, ...] | None:
-    """Return the partitions that are defined in parentheses; None if one is not understood."""
+def _partitions(tokens: _Tokens) -> tuple[Partition, ...]:
+    """Return the partitions that are defined in parentheses. Raises ValueError if one is not understood."""
     if not has_keywords(tokens, 0, "(", "PARTITION"):
-        return None
-    found = [_partition(element) for element in _group(tokens, 0)]
-    known = tuple(p for p in found if p is not None)
-    return known if len(known) == len(found) else None
+        raise ValueError("no partitions")
+    return tuple(map(_partition, split_at_commas(tokens[1:])))
 
 
-def _partition(element: _Tokens) -> Partition | None:
-    if not has_keywords(element, 0, "PARTITION") or len(element) < 5 or (name := element[1].name) is None:
-        return None
-    if has_keywords(element, 2, "VALUES", "LESS", "THAN"):
-        below = _bound(element[5:])
-        return None if below is None else Partition(name.casefold(), below=below)
-    if has_keywords(element, 2, "VALUES", "IN", "("):
-        rows = [_row(item) for item in _group(element, 4)]
-        values = tuple(row for row in rows if row is not None)
-        return Partition(name.casefold(), values=values) if len(values) == len(rows) else None
-    return None
+def _partition(element: _Tokens) -> Partition:
+    name = (
+        element[1].name if len(element) > 1 and has_keywords(element, 2, "VALUES", "LESS", "THAN") else None
+    )
+    if name is None:
+        raise ValueError("no range")
+    return name.casefold(), _bound(element[5:])
 
 
-def _bound(tokens: _Tokens) -> Bound | None:
-    if has_keywords(tokens, 0, "MAXVALUE"):
-        return (MAXVALUE,)
-    if not has_keywords(tokens, 0, "("):
-        return None
-    found: list[Value | Limit] = []
-    for item in _group(tokens, 0):
-        if [t.keyword for t in item] == ["MAXVALUE"]:
-            found.append(MAXVALUE)
-        elif (value := _value(item)) is None or value[0] is None:
-            return None
-        else:
-            found.append(value[0])
-    return tuple(found)
-
-
-def _row(item: _Tokens) -> tuple[Value, ...] | None:
-    """Return a value of VALUES IN: one, or one for each column in parentheses."""
-    parts = _group(item, 0) if has_keywords(item, 0, "(") else [item]
-    found = [_value(part) for part in parts]
-    values = tuple(value[0] for value in found if value is not None)
-    return values if len(values) == len(found) else None
-
-
-def _value(item: _Tokens) -> tuple[Value] | None:
-    """Return a constant; None for anything else. Expressions would have to be computed as MySQL does."""
-    sign = 1
-    if len(item) == 2 and item[0].keyword in ("-", "+"):
-        sign, item = -1 if item[0].keyword == "-" else 1, item[1:]
-    elif len(item) == 1 and item[0].keyword == "NULL":
-        return (None,)
-    elif len(item) == 1 and item[0].text is not None:
-        return (item[0].text,)
-    word = item[0].keyword if len(item) == 1 else ""
-    return (sign * int(word),) if word.isascii() and word.isdecimal() and len(word) <= 20 else None
+def _bound(tokens: _Tokens) -> Bound:
+    """Return a constant. Expressions would have to be computed as MySQL does. Raises ValueError for these."""
+    values = split_at_commas(tokens[1:]) if has_keywords(tokens, 0, "(") else [tokens[:1]]
+    item = values[0] if len(values) == 1 else ()
+    is_negative = has_keywords(item, 0, "-")
+    if len(item) != 1 + is_negative:
+        raise ValueError("no constant")
+    word, text = item[-1].keyword, item[-1].text
+    if not is_negative and (word == "MAXVALUE" or text is not None):
+        return text
+    if not (word.isascii() and word.isdecimal() and len(word) <= 20):
+        raise ValueError("no constant")
+    return -int(word) if is_negative else int(word)

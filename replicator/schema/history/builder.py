@@ -209,20 +209,19 @@ class HistoryBuilder:
         self._partitions_at = d.at
         is_other = self._has_own_version and (self._removal is not None or d.other_name is not None)
         layout, change = None if is_other else self._partitions, d.partitions
-        if layout is not None and d.moves is not None:
-            renamed = {was.casefold(): now.casefold() for was, now in d.moves.renamed}
-            # A layout that the same statement defines has the new names.
-            layout = layout.renamed(renamed, [name.casefold() for name in d.moves.dropped])
-        rows = None if change is None or d.unlogged is None else change.removed_rows(layout)
+        moves = d.moves or ColumnMoves()
+        gone = {*moves.dropped, *(was for was, now in moves.renamed if was.casefold() != now.casefold())}
+        if layout is not None and layout.column in {name.casefold() for name in gone}:
+            layout = None
+        condition = None
+        if layout is not None and change is not None and (spans := change.removed(layout)) and d.unlogged:
+            condition = partition_condition(layout, spans, version.schema, version.source_types)
         if change is not None and not (change.if_missing and self._has_own_version and self._removal is None):
             layout = change.after(layout)
         elif change is not None or d.key_change.created:
             layout = None
         self._partitions = layout
-        condition = None if rows is None else partition_condition(rows, version.schema, version.source_types)
-        if condition is None or version.generated.intersection(condition.rows.columns):
-            return None
-        return condition
+        return None if condition is None or condition.column in version.generated else condition
 
     def _with_strong_key(self, d: TableDefinition, schema: TableSchema) -> tuple[TableSchema, bool]:
         """Return the schema that `d` defines, and whether its key is weak. A key that may have equal rows is removed.

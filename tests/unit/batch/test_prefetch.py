@@ -81,7 +81,8 @@ def test_last_records_of_other_tables_are_fetched_too_if_their_events_may_have_n
 ) -> None:
     log.grows = True
     context = prefetching(log, DriverLimits(table_events=5))
-    context.schemas = SimpleNamespace(needs_definitions=lambda table: table.name == "large")
+    discovery = SimpleNamespace(needs_definitions=lambda table: table.name == "large")
+    context.schemas = SimpleNamespace(discovery=discovery)
     first, second = task(LARGE, 0, 10), task(LARGE, 10, 20)
     ((small,), (large, later)) = prefetch_plans(context, [[task(SMALL, 0, 5)], [first, second]])
     assert (small.records is None, small.tail) == (False, None)

@@ -176,7 +176,7 @@ def test_schema_tracker_accepts_or_quarantines_any_schema_change(value: bytes) -
             assert_usable(found.schema)
             assert line
             try:
-                book.writer_schemas(found.table, found.at)
+                book.discovery.writer_schemas(found.table, found.at)
             except MissingSchema:
                 assert found.schema is None
 
@@ -241,4 +241,4 @@ def test_schema_tracker_accepts_or_quarantines_any_avro_schema_change(value: byt
     book = SchemaTracker(AvroFormat(GivenSchemas(AVRO.schemas)))
     bad = book.add_schema_changes([RawRecord("shop", 0, 1, 0, None, value)])
     assert all(len(b.reason) < 1000 for b in bad)
-    book.table_named_in(value)
+    book.format.table_named_in(value)

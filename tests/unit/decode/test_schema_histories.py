@@ -9,7 +9,7 @@ from replicator.decode.schemas.histories import FollowedVersion, SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
-from replicator.schema.history.partitions import Partition, PartitionChange, PartitionLayout
+from replicator.schema.history.partitions import PartitionChange, PartitionLayout
 from replicator.schema.history.versions import TableDefinition
 
 TABLE = TableId("shop", "a b")
@@ -138,9 +138,8 @@ def test_statement_counts_for_the_table_with_exactly_that_name_if_there_is_one()
 
 def test_partitions_of_another_letter_case_are_not_followed_but_forgotten() -> None:
     """Rows are deleted from the lake only if it is certain which table the statement names."""
-    below = tuple(Partition(f"p{n}", below=(n,)) for n in (10, 20))
-    layout = PartitionChange("define", layout=PartitionLayout("range", ("id",), below))
-    drop = PartitionChange("drop", ("p10",))
+    layout = PartitionChange("define", layout=PartitionLayout("id", (("p10", 10), ("p20", 20))))
+    drop = PartitionChange("replace", ("p10",))
     source_types = {"id": "BIGINT", "name": "TEXT"}
     removed = {}
     for table in (TABLE, SPELT):

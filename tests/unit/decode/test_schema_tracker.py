@@ -32,7 +32,7 @@ class TestSchemaTracker:
     def spans(self, tracker: SchemaTracker, since: int | None = None) -> list[tuple[Any, Any, int]]:
         return [
             (e.first and e.first.at, e.end and e.end.at, len(e.schema.columns))
-            for e in tracker.writer_schemas(self.TABLE, since)
+            for e in tracker.discovery.writer_schemas(self.TABLE, since)
         ]
 
     def test_tracker_returns_records_that_are_not_schema_changes(self) -> None:
@@ -53,7 +53,7 @@ class TestSchemaTracker:
 
     def test_tracker_raises_missing_schema_when_there_is_no_definition(self) -> None:
         with pytest.raises(MissingSchema):
-            SchemaTracker(JsonFormat()).writer_schemas(self.TABLE, None)
+            SchemaTracker(JsonFormat()).discovery.writer_schemas(self.TABLE, None)
 
     def test_tracker_applies_a_single_definition_to_all_positions(self) -> None:
         assert self.spans(self.tracker((Place(1, 5), self.FIRST))) == [(None, None, 1)]
@@ -73,7 +73,10 @@ class TestSchemaTracker:
 
     def test_decoded_schema_has_filled_columns_only_when_the_target_version_has_them(self) -> None:
         tracker = self.tracker((Place(1, 5), self.FIRST), (Place(1, 90), self.SECOND))
-        history, writer_schemas = tracker.history(self.TABLE), tracker.writer_schemas(self.TABLE, None)
+        history, writer_schemas = (
+            tracker.history(self.TABLE),
+            tracker.discovery.writer_schemas(self.TABLE, None),
+        )
         extra = writer_schemas[1].schema.column("extra")
         assert extra is not None
         assert extra.fill == "7"

@@ -57,7 +57,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
         + "".join(f"PARTITION p{i} VALUES LESS THAN ({i})," for i in range(n // 36))
     ),
     "values of a partition": lambda n: (
-        "PARTITION BY LIST (a) (PARTITION p VALUES IN (" + "(1, 2)," * (n // 7)
+        "PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (" + "(1, 2)," * (n // 7)
     ),
     "new names": lambda n: "RENAME TO u, " * (n // 13),
     "keys": lambda n: "ADD UNIQUE KEY k (a), " * (n // 22),
