@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from replicator.decode.event_frame import WriterSchema
 from replicator.model.column_history import ColumnHistory, history_in
 from replicator.model.column_rules import ColumnRules
-from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.table import Column, TableSchema
 from replicator.model.transforms import Blank
 from replicator.model.types import LakeType
 from replicator.schema.history.versions import SchemaHistory, column_histories
@@ -230,44 +230,3 @@ def _wide(wanted: LakeType, others: Iterable[LakeType]) -> LakeType:
         if other.widens(wanted):
             wanted = other
     return wanted
-
-
-@dataclass(frozen=True, slots=True)
-class _Resolution:
-    history: SchemaHistory
-    writer_schemas: tuple[WriterSchema, ...]
-    first: int
-    target: int
-    resolved: ResolvedSchema
-
-    def is_of(
-        self, history: SchemaHistory, writer_schemas: tuple[WriterSchema, ...], first: int, target: int
-    ) -> bool:
-        # A history is compared by identity: comparing every version would take longer than to resolve again.
-        arguments = (writer_schemas, first, target)
-        return self.history is history and (self.writer_schemas, self.first, self.target) == arguments
-
-
-class ResolutionCache:
-    """Resolves the schemas of events. Usually the result is that of the previous batch, which is cached.
-
-    Safe for several threads, one per table.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[TableId, _Resolution] = {}
-
-    def resolve(
-        self,
-        table: TableId,
-        history: SchemaHistory,
-        writer_schemas: Sequence[WriterSchema],
-        first: int,
-        target: int,
-    ) -> ResolvedSchema:
-        """Resolve the writer schemas of events to version `target`; see `resolve`."""
-        given, last = tuple(writer_schemas), self._last.get(table)
-        if last is None or not last.is_of(history, given, first, target):
-            resolved = resolve(history, given, first, target)
-            last = self._last[table] = _Resolution(history, given, first, target, resolved)
-        return last.resolved

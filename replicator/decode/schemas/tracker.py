@@ -7,7 +7,7 @@ from replicator.decode.event_format import EventFormat
 from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schemas.discovery import SchemaDiscovery
 from replicator.decode.schemas.histories import SchemaHistories
-from replicator.decode.schemas.resolution import ResolutionCache, ResolvedSchema
+from replicator.decode.schemas.resolution import ResolvedSchema, resolve
 from replicator.errors import DecodeError
 from replicator.model.events import BadRecord, RawRecord
 from replicator.model.table import TableId
@@ -40,7 +40,7 @@ class SchemaTracker(SchemaHistories):
         self.format = event_format
         self.discovery = SchemaDiscovery(event_format, self)
         self._was_recovered = was_recovered
-        self._resolutions = ResolutionCache()
+        self._resolved: dict[TableId, tuple[SchemaHistory, object, ResolvedSchema]] = {}
 
     def add_schema_changes(self, records: Iterable[RawRecord]) -> list[BadRecord]:
         """Apply records of the schema-change topic, in its order; redelivered ones change nothing.
@@ -69,7 +69,12 @@ class SchemaTracker(SchemaHistories):
     ) -> ResolvedSchema:
         """Return how to decode events with `writer_schemas` to version `target` of `history`.
 
-        No event has an earlier version than the one in effect at `since`; None if they may have any version.
+        No event has an earlier version than the one in effect at `since`; None if they may have any version. Usually
+        the result is that of the previous batch.
         """
         first = history.own if since is None else max(history.own, history.index_at(since))
-        return self._resolutions.resolve(table, history, writer_schemas, first, target)
+        arguments, last = (tuple(writer_schemas), first, target), self._resolved.get(table)
+        # A history is compared by identity: comparing every version would take longer than to resolve again.
+        if last is None or last[0] is not history or last[1] != arguments:
+            last = self._resolved[table] = history, arguments, resolve(history, *arguments)
+        return last[2]

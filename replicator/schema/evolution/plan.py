@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Final
 
 from replicator.errors import UnknownValues, UnloggedChange, UnsupportedChange
@@ -346,19 +347,19 @@ class _Planner:
             )
 
     def _moves(self, adds: Sequence[SchemaChange], fresh: set[str]) -> list[SchemaChange]:
-        """Plan the fewest moves that bring the columns into the source's order.
+        """Plan moves that bring the columns into the source's order: few of them, and none of most columns.
 
         `fresh` columns are moved to the positions of those that they replace.
         """
         added = {c.column.name for c in adds if isinstance(c, AddColumn)}
         wanted = [name for name in self.source.schema.names if name in self.origin]
-        rank = {name: i for i, name in enumerate(wanted)}
-        present = [rank[self.carried[n]] for n in self.lake.columns if n in self.carried]
-        staying = _longest_increasing(present)
+        present = [self.carried[n] for n in self.lake.columns if n in self.carried]
+        blocks = SequenceMatcher(None, present, wanted, autojunk=False).get_matching_blocks()
+        staying = {name for start, _, size in blocks for name in present[start : start + size]}
         found: list[SchemaChange] = []
         previous: str | None = None
         for name in self.source.schema.names:
-            if name in fresh or (name in self.origin and rank[name] not in staying):
+            if name in fresh or (name in self.origin and name not in staying):
                 found.append(MoveColumn(name, previous))
             if name in self.origin or name in added:
                 previous = name
@@ -404,18 +405,3 @@ def _word(lake_type: LakeType) -> str:
     if lake_type.name == "decimal":
         return f"decimal_{lake_type.precision}_{lake_type.scale}"
     return lake_type.name
-
-
-def _longest_increasing(numbers: Sequence[int]) -> set[int]:
-    """Return the numbers of a longest increasing subsequence."""
-    best: list[tuple[int, ...]] = []
-    longest: tuple[int, ...] = ()
-    for number in numbers:
-        before: tuple[int, ...] = ()
-        for other in best:
-            if other[-1] < number and len(other) > len(before):
-                before = other
-        best.append((*before, number))
-        if len(best[-1]) > len(longest):
-            longest = best[-1]
-    return set(longest)
