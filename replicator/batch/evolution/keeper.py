@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext, column_rules
 from replicator.batch.evolution.followed_statements import in_lake_columns, rows_to_delete
-from replicator.batch.evolution.recognition import Recognized, TableRecognizer, names_in
+from replicator.batch.evolution.recognition import Recognized, names_in, recognize
 from replicator.batch.evolution.roles import ChangelogSide, MirrorSide, RoleSide
 from replicator.batch.evolution.sides import fits, lake_side, next_state, source_side
 from replicator.batch.values import BatchSchema
@@ -99,8 +99,7 @@ class TableKeeper:
         return replace(known, at=self.schema.version.at)
 
     def _recognize(self, present: LakeTable, role: LakeRole, *, restated: bool = False) -> Recognized:
-        recognizer = TableRecognizer(self.context, self.table, self.schema)
-        return recognizer.recognize(present, role, restated=restated)
+        return recognize(self.context, self.schema, present, role, self._state(role), restated=restated)
 
     def _side(self, role: LakeRole) -> RoleSide:
         match role:

@@ -1,8 +1,9 @@
 """How a mirror and a changelog differ when they follow the schema of the source."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.evolution.sides import lake_side
@@ -31,61 +32,62 @@ from replicator.schema.history.partitions import RowCondition
 _NO_PARTITION: Final = -1
 
 
-class RoleSide(Protocol):
-    """How a mirror and a changelog differ."""
+class RoleSide(ABC):
+    """How the lake table of a role follows the source."""
 
     role: LakeRole
 
+    def __init__(self, context: MirrorContext, options: TableOptions, schema: BatchSchema) -> None:
+        self._context, self._options, self._schema = context, options, schema
+
+    @abstractmethod
     def columns(self) -> TableSchema:
         """Return the columns that the table must hold."""
-        ...
 
-    def properties(self) -> dict[str, str]:
-        """Return the table properties that the configuration sets."""
-        ...
-
-    def format_version(self) -> int:
-        """Return the format version that the table must have at least."""
-        ...
-
+    @abstractmethod
     def first_state(self) -> SchemaState:
         """Return the schema state of a new table."""
-        ...
 
+    @abstractmethod
     def schema_text(self) -> str:
         """Return Iceberg's JSON of a new table's schema."""
-        ...
 
-    def partition_text(self) -> str | None:
-        """Return Iceberg's JSON of a new table's partition spec."""
-        ...
-
+    @abstractmethod
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         """Return the changes to make."""
-        ...
 
-    def first_steps(self) -> Mapping[str, str]:
-        """Return the property that records the schema steps of a new table; empty if the table has none."""
-        ...
-
-    def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
-        """Return the same property after `found`, planned for a table in state `known`."""
-        ...
-
+    @abstractmethod
     def apply(
         self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
     ) -> None:
         """Make the changes."""
-        ...
+
+    def properties(self) -> dict[str, str]:
+        """Return the table properties that the configuration sets."""
+        return {}
+
+    def format_version(self) -> int:
+        """Return the format version that the table must have at least; a higher one would only exclude readers."""
+        return DEFAULT_FORMAT
+
+    def partition_text(self) -> str | None:
+        """Return Iceberg's JSON of a new table's partition spec."""
+        return None
+
+    def first_steps(self) -> Mapping[str, str]:
+        """Return the property that records the schema steps of a new table; empty if the table has none."""
+        return {}
+
+    def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:
+        """Return the same property after `found`, planned for a table in state `known`."""
+        del present, known, found
+        return {}
 
 
-class MirrorSide:
+class MirrorSide(RoleSide):
     """A mirror has the columns of the source, and its rows follow the changes."""
 
     role = LakeRole.MIRROR
-
-    def __init__(self, context: MirrorContext, options: TableOptions, schema: BatchSchema) -> None:
-        self._context, self._options, self._schema = context, options, schema
 
     def columns(self) -> TableSchema:
         return self._schema.source
@@ -110,12 +112,6 @@ class MirrorSide:
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         return plan(lake, source, self._options.schema_changes)
 
-    def first_steps(self) -> Mapping[str, str]:
-        return {}
-
-    def steps(self, present: LakeTable, known: SchemaState, found: Plan) -> Mapping[str, str]:  # noqa: ARG002
-        return {}
-
     def apply(
         self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
     ) -> None:
@@ -127,7 +123,7 @@ class MirrorSide:
         context.row_locations.forget(present)
 
 
-class ChangelogSide:
+class ChangelogSide(RoleSide):
     """A changelog keeps the columns of all times, and its rows never change."""
 
     role = LakeRole.CHANGELOG
@@ -139,18 +135,11 @@ class ChangelogSide:
         schema: BatchSchema,
         rows_to_delete: Callable[[SchemaState], Mapping[int, RowCondition]],
     ) -> None:
-        self._context, self._options, self._schema = context, options, schema
+        super().__init__(context, options, schema)
         self._rows_to_delete = rows_to_delete
 
     def columns(self) -> TableSchema:
         return self._schema.decoded
-
-    def properties(self) -> dict[str, str]:
-        return {}
-
-    def format_version(self) -> int:
-        # Rows are only appended: a higher version would only exclude readers.
-        return DEFAULT_FORMAT
 
     def first_state(self) -> SchemaState:
         schema = self._schema
@@ -158,9 +147,6 @@ class ChangelogSide:
 
     def schema_text(self) -> str:
         return changelog_schema(self.columns(), change_column(self.columns().names))
-
-    def partition_text(self) -> None:
-        return None
 
     def plan(self, lake: LakeSide, source: SourceSide) -> Plan:
         retired = self._schema.resolved.retired
@@ -195,10 +181,7 @@ class ChangelogSide:
         return {STEPS_KEY: recorded.followed_by(new, schema.source.key).to_json()}
 
     def apply(
-        self,
-        present: LakeTable,
-        found: Plan,
-        properties: Mapping[str, str],
-        source: SourceSide,  # noqa: ARG002
+        self, present: LakeTable, found: Plan, properties: Mapping[str, str], source: SourceSide
     ) -> None:
+        del source
         evolve(self._context.lake, present, found.changes, properties)
