@@ -5,7 +5,7 @@ They are the source of types for JSON events without schemas. Encodings are thos
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -91,94 +91,59 @@ def _definitions_of(record: Document) -> list[TableDefinition]:
     snapshot = mark not in ("false", "incremental")
     ts_ms = source.optional_number("ts_ms", 0, LAST_MS) or 0
     of_record = RecordStatements(record.optional_text("ddl"))
-    statements = of_record.all
     changes = record.objects("tableChanges", _MOST_TABLES)
     database = record.optional_text("databaseName", mysql.LONGEST_NAME) or ""
-    unlogged = dict(unlogged_changes(statements, database))
-    if not changes:
-        # Debezium 3.6 defines no table in a record about an index, unless the index is unique and new.
-        return [
-            *(
-                TableDefinition(old, position, ts_ms, None, other_name=new, passing=True)
-                for old, new in renamed_tables(statements, database)
-            ),
-            *(
-                TableDefinition(table, position, ts_ms, None, key_change=change, only_statement=True)
-                for table, change in index_statements(statements, database)
-            ),
-            *_of_partitions(statements, database, unlogged, position, ts_ms),
-            *_of_rows(unlogged, position, ts_ms),
-            *_of_database(statements, position, ts_ms, snapshot=snapshot),
-        ]
-    found = [
-        definition
-        for change in changes
-        for definition in _definitions(change, position, ts_ms, of_record, snapshot=snapshot)
-    ]
-    folded: dict[str, list[TableId]] = {}
-    for table in unlogged:
-        folded.setdefault(str(table).casefold(), []).append(table)
-    return [*(_with_rows(d, unlogged, folded) for d in found), *_of_rows(unlogged, position, ts_ms)]
+    unlogged = dict(unlogged_changes(of_record.all, database))
+    base = TableDefinition(TableId(database, ""), position, ts_ms, None)
+    if changes:
+        defined = [d for c in changes for d in _definitions(c, replace(base, snapshot=snapshot), of_record)]
+        found = [*_with_rows(defined, unlogged)]
+    else:
+        found = [*_of_statements(of_record.all, base, unlogged)]
+    of_rows = [replace(base, table=t, unlogged=u, only_statement=True) for t, u in unlogged.items()]
+    # Snapshots drop each database before they define its tables, which the source has not executed; only their records
+    # lack the id of the server. Debezium 3.6 writes no other record about the tables of a database that is dropped.
+    dropped = dropped_database(of_record.all)
+    if dropped is not None and not changes and not snapshot and position.server_id:
+        of_rows.append(replace(base, table=TableId(dropped, ""), whole_database=True))
+    return [*found, *of_rows]
 
 
 def _with_rows(
-    definition: TableDefinition, unlogged: dict[TableId, str], folded: Mapping[str, list[TableId]]
-) -> TableDefinition:
-    """Return a definition with the statement that changed rows of its table, which is removed from `unlogged`.
-
-    Letter case is ignored, as on some servers: `folded` is casefolded name → tables of `unlogged`.
-    """
-    if definition.schema is None:
-        return definition
-    names = [str(n).casefold() for n in (definition.table, definition.other_name) if n is not None]
-    same = next((tables for name in names if (tables := folded.get(name))), None)
-    return definition if same is None else replace(definition, unlogged=unlogged.pop(same.pop(0)))
-
-
-def _of_rows(
-    unlogged: Mapping[TableId, str], position: SourcePosition, ts_ms: int
+    definitions: Iterable[TableDefinition], unlogged: dict[TableId, str]
 ) -> Iterator[TableDefinition]:
-    """Yield a definition with only the statement, for each table in `unlogged`."""
-    for table, statement in unlogged.items():
-        yield TableDefinition(table, position, ts_ms, None, unlogged=statement, only_statement=True)
+    """Yield definitions with the statements that changed rows of their tables, which are removed from `unlogged`.
 
-
-def _of_database(
-    statements: Sequence[Statement], position: SourcePosition, ts_ms: int, *, snapshot: bool
-) -> Iterator[TableDefinition]:
-    """Yield the removal of all tables of a database, unless the statement is one of a snapshot.
-
-    Debezium 3.6 writes no other record about these tables. Snapshots drop each database before they define its tables,
-    which the source has not executed; only their records lack the id of the server.
+    Letter case is ignored, as on some servers.
     """
-    database = dropped_database(statements)
-    if database is not None and not snapshot and position.server_id:
-        yield TableDefinition(TableId(database, ""), position, ts_ms, None, whole_database=True)
+    folded: dict[str, list[TableId]] = {}
+    for table in unlogged:
+        folded.setdefault(str(table).casefold(), []).append(table)
+    for d in definitions:
+        names = [str(n).casefold() for n in (d.table, d.other_name) if n is not None and d.schema is not None]
+        same = next((tables for name in names if (tables := folded.get(name))), None)
+        yield d if same is None else replace(d, unlogged=unlogged.pop(same.pop(0)))
 
 
-def _of_partitions(
-    statements: Sequence[Statement],
-    database: str,
-    unlogged: dict[TableId, str],
-    position: SourcePosition,
-    ts_ms: int,
+def _of_statements(
+    statements: Sequence[Statement], base: TableDefinition, unlogged: dict[TableId, str]
 ) -> Iterator[TableDefinition]:
-    """Yield a definition for each statement about partitions of a table that the record does not define.
+    """Yield what a record tells that defines no table; statements that it covers are removed from `unlogged`.
 
-    The table is removed from `unlogged`.
+    In a record about an index, Debezium 3.6 defines no table unless the index is unique and new.
     """
-    for table, change in partition_statements(statements, database):
-        found = TableDefinition(table, position, ts_ms, None, partitions=change, only_statement=True)
-        yield replace(found, unlogged=unlogged.pop(table, None))
+    database = base.table.database
+    for old, new in renamed_tables(statements, database):
+        yield replace(base, table=old, other_name=new, passing=True)
+    for table, key in index_statements(statements, database):
+        yield replace(base, table=table, key_change=key, only_statement=True)
+    for table, partitions in partition_statements(statements, database):
+        text = unlogged.pop(table, None)
+        yield replace(base, table=table, partitions=partitions, only_statement=True, unlogged=text)
 
 
 def _definitions(
-    change: Document,
-    position: SourcePosition,
-    ts_ms: int,
-    of_record: RecordStatements,
-    *,
-    snapshot: bool,
+    change: Document, base: TableDefinition, of_record: RecordStatements
 ) -> list[TableDefinition]:
     """Return the definitions of one table change: the table's, and its old name's if it was renamed.
 
@@ -186,7 +151,7 @@ def _definitions(
     """
     kind, names = change.text("type"), table_ids(change.text("id", _LONGEST_ID))
     table, old = names[-1], names[0] if len(names) > 1 else of_record.renamed_from(names[-1])
-    gone = TableDefinition(old or table, position, ts_ms, None, snapshot=snapshot)
+    gone = replace(base, table=old or table)
     definition = change.optional_object("table")
     if kind == "DROP" or definition is None:
         return [gone] if old is None else [gone, replace(gone, table=table)]
@@ -201,15 +166,13 @@ def _definitions(
     source_types = {c.name: _native(d) for c, d in zip(schema.columns, columns, strict=True)}
     moves = column_moves(statements, table) if kind == "ALTER" else None
     changed = replace(key_change(statements, table), created=kind == "CREATE")
-    found = TableDefinition(
-        table,
-        position,
-        ts_ms,
-        schema,
-        moves,
-        source_types,
-        old,
-        snapshot,
+    found = replace(
+        base,
+        table=table,
+        schema=schema,
+        moves=moves,
+        source_types=source_types,
+        other_name=old,
         key_change=changed,
         generated=of_record.generated,
         partitions=partition_change(statements, table),
