@@ -226,11 +226,11 @@ def metadata_fields() -> list[StructField]:
     return fields + [StructField(f"__source_{name}", kind) for name, kind in SOURCE_TYPES.items()]
 
 
-def flat_source(event: SparkColumn) -> SparkColumn:
-    """Return the source block of a flattened event that has all `METADATA_FIELDS`."""
-    return F.struct(
-        *[event.getField(f"__source_{name}").cast(kind).alias(name) for name, kind in SOURCE_TYPES.items()]
-    )
+def flat_source(event: SparkColumn, present: Collection[str] = METADATA_FIELDS) -> SparkColumn:
+    """Return the source block of a flattened event that may have the metadata `present`."""
+    written = {name: f"__source_{name}" for name in SOURCE_TYPES}
+    values = {n: event.getField(w) if w in present else F.lit(None) for n, w in written.items()}
+    return F.struct(*[values[name].cast(kind).alias(name) for name, kind in SOURCE_TYPES.items()])
 
 
 def envelope_of(
@@ -248,7 +248,6 @@ def envelope_of(
 
     row = F.struct(*[event.getField(c.written).alias(c.written) for c in columns])
     deleted = metadata("__deleted", StringType())
-    source = [metadata(f"__source_{name}", kind).alias(name) for name, kind in SOURCE_TYPES.items()]
     lacking = (
         F.when(metadata("__op", StringType()).isNull(), F.lit(f"no __op in a flattened event{_REMEDY}"))
         .when(deleted.isNull(), F.lit(f"no __deleted in a flattened event: deletes would be lost{_REMEDY}"))
@@ -260,7 +259,7 @@ def envelope_of(
     return [
         F.when(deleted == "true", row).alias("before"),
         F.when(deleted != "true", row).alias("after"),
-        F.struct(*source).alias("source"),
+        flat_source(event, present).alias("source"),
         metadata("__op", StringType()).alias("op"),
         F.struct(F.lit(None).cast(LongType()).alias("total_order")).alias("transaction"),
         lacking.alias("lacking"),

@@ -42,21 +42,16 @@ class EventDetails:
         row = self._row(partition, offset)
         return packed.unpack(row["file"], server_id, row["gtid"])
 
-    def gtid(self, partition: int, offset: int) -> str | None:
-        """Return the GTID of an event; None if it has none, or if it is not near the end of a range."""
-        found: str | None = self._row(partition, offset)["gtid"]
-        return found
+    def known(self, partition: int, offset: int) -> EventDetail:
+        """Return the details of an event; empty ones if it is not near the end of a range."""
+        row = self._row(partition, offset)
+        return EventDetail(row["gtid"], row["tx_order"])
 
     def origin(self, gtid_origin: int) -> str | None:
         """Return the origin of transactions by its hash; None if no event near the end of a range has it."""
         same = self._known.filter(pc.equal(self._known.column("gtid_origin"), gtid_origin))
         found = Transaction.parse(same.column("gtid")[0].as_py()) if same.num_rows else None
         return None if found is None else found.origin
-
-    def tx_order(self, partition: int, offset: int) -> int | None:
-        """Return the number of an event in its transaction; None if it is unknown."""
-        number: int | None = self._row(partition, offset)["tx_order"]
-        return number
 
     def fetched(self, partition: int, offsets: Longs) -> list[EventDetail]:
         """Fetch the details of the events at `offsets` (ascending, at least one)."""

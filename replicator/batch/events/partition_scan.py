@@ -131,7 +131,7 @@ class PartitionScan:
 
     def _last_transaction(self) -> Transaction | None:
         """Return the transaction of the last event; None if it has none, or its GTID would have to be fetched."""
-        return Transaction.parse(self.details.gtid(self.partition, int(self.events["offset"][-1])))
+        return Transaction.parse(self.details.known(self.partition, int(self.events["offset"][-1])).gtid)
 
     def _begins_after_high_water(self) -> bool:
         high = self.before
@@ -157,7 +157,7 @@ class PartitionScan:
             position=self.details.position(self.partition, offset, packed, server_id),
             kind=packed.kind,
             ts_ms=max(int(events["ts_ms"].max()), 0 if high is None else high.ts_ms),
-            tx_order=self.details.tx_order(self.partition, offset),
+            tx_order=self.details.known(self.partition, offset).tx_order,
             transactions=self._transactions_with_new(),
         )
 

@@ -139,14 +139,14 @@ def _partition_stats(
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
     codes = numbers["code"][rows]
     high_water = before.high_water if before else None
-    found = list[_Scanned]()
+    repeated_in, resumed = list[Rows](), None
     for part, snapshot in _parted_by_snapshots(numbers, rows):
         if snapshot is not None and high_water is not None:
             high_water = replace(high_water, snapshot=snapshot)
-        found.append(_scan(numbers, part, r.partition, high_water, details, compression))
-        high_water = found[-1].high_water
-    repeated = np.concatenate([rows[:0], *(part.repeated for part in found)])
-    resumed = next((part.resumed for part in found if part.resumed is not None), None)
+        again, high_water, first = _scan(numbers, part, r.partition, high_water, details, compression)
+        repeated_in.append(again)
+        resumed = resumed or first
+    repeated = np.concatenate([rows[:0], *repeated_in])
     if high_water is not None and (codes >= BAD_CODE).any():
         # The lake lacks these. If one comes again and can be decoded then, its position must decide: it may be older.
         high_water = replace(high_water, transactions=SeenTransactions())
@@ -183,18 +183,6 @@ def _parted_by_snapshots(
         yield rows[begin:end], position
 
 
-@dataclass(frozen=True, slots=True)
-class _Scanned:
-    """What a scan of successive events of a partition has found; the attributes are those of `ScannedEvents`.
-
-    `repeated` has the row numbers of redelivered events, also of those that cannot be decoded.
-    """
-
-    repeated: Rows
-    high_water: HighWater | None
-    resumed: EventPosition | None
-
-
 def _scan(
     numbers: Mapping[str, Longs],
     rows: Rows,
@@ -202,7 +190,11 @@ def _scan(
     before: HighWater | None,
     details: EventDetails,
     compression: Compression,
-) -> _Scanned:
+) -> tuple[Rows, HighWater | None, EventPosition | None]:
+    """Scan successive events of a partition. Return as `ScannedEvents`, but `repeated` as numbers of rows.
+
+    Redelivered events that cannot be decoded are among them.
+    """
     changes = rows[_is_change(numbers["code"][rows])]
     events = {name: values[changes] for name, values in numbers.items()}
     known = None if before is None or before.snapshot is not None else before
@@ -211,7 +203,7 @@ def _scan(
     bad = _repeated_bad(numbers, rows, known)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:
         bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, partition, details)]
-    return _Scanned(np.concatenate([changes[found.repeated], bad]), high_water, found.resumed)
+    return np.concatenate([changes[found.repeated], bad]), high_water, found.resumed
 
 
 def _repeated_bad(numbers: Mapping[str, Longs], rows: Rows, before: HighWater | None) -> Rows:

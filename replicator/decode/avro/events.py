@@ -24,6 +24,7 @@ from replicator.decode.event_frame import (
     envelope_of,
     event_position_key,
     file_number,
+    flat_source,
     frame_columns,
     in_range_end,
 )
@@ -93,16 +94,10 @@ def with_sources(records: DataFrame, writers: Sequence[tuple[int, Writer]]) -> D
 
 def _source_of(event: SparkColumn, writer: Writer) -> SparkColumn:
     """Return an event's source block; a flattened event has it in separate fields."""
-    if writer.metadata_fields is None:
-        block = {name: event.getField("source").getField(name) for name, _ in SOURCE_FIELDS}
-    else:
-        block = {
-            name: event.getField(f"__source_{name}")
-            if f"__source_{name}" in writer.metadata_fields
-            else F.lit(None)
-            for name, _ in SOURCE_FIELDS
-        }
-    fields = [block[name].cast(kind).alias(name) for name, kind in SOURCE_FIELDS]
+    if writer.metadata_fields is not None:
+        return F.when(event.isNotNull(), flat_source(event, writer.metadata_fields))
+    block = event.getField("source")
+    fields = [block.getField(name).cast(kind).alias(name) for name, kind in SOURCE_FIELDS]
     return F.when(event.isNotNull(), F.struct(*fields))
 
 

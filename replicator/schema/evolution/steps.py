@@ -7,7 +7,7 @@ the same commit as the change of its columns. Column names in a step are those a
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -339,22 +339,9 @@ def _with_statement(step: SchemaStep) -> SchemaStep:
 
 
 def _step_to_json(step: SchemaStep) -> dict[str, Any]:
-    """Return a step without its empty parts."""
-    value: dict[str, Any] = {
-        "at": step.at,
-        "added": [{"name": a.name, "at": a.at, "fill": a.fill} for a in step.added],
-        "renamed": dict(step.renamed),
-        "retired": dict(step.retired),
-        "converted": [
-            {"name": c.name, "kept": c.kept, "was": c.was, "using": c.using} for c in step.converted
-        ],
-        "recreated": step.recreated,
-        "unlogged": step.unlogged,
-        "known_from": step.known_from,
-        "removed": step.removed and {"columns": list(step.removed.columns), "where": step.removed.where},
-    }
-    found = {name: part for name, part in value.items() if part or name == "at"}
-    return found if step.key_before is None else found | {"key_before": list(step.key_before)}
+    """Return a step without its empty parts; a table that had no key has an empty one."""
+    parts = asdict(step).items()
+    return {name: p for name, p in parts if p or name == "at" or (name == "key_before" and p is not None)}
 
 
 def _step_from_json(value: Mapping[str, Any]) -> SchemaStep:
