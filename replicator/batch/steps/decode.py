@@ -23,7 +23,6 @@ from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
 from replicator.decode.event_frame import EVENT_DETAILS, Decoding, WriterSchema
-from replicator.decode.schemas.histories import FollowedVersion
 from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
@@ -101,7 +100,7 @@ class _SchemaDiscovery:
         markers = [m for m in (progress.mirror, progress.changelog) if m is not None]
         if (at := progress.newest_schema_at) is not None and markers:
             until_ms = max(m.watermark_ms or 0 for m in markers)
-            self._schemas.follow(self._segment.table, FollowedVersion(at, until_ms))
+            self._schemas.follow(self._segment.table, at, until_ms)
 
     def _versions(self) -> int:
         return len(self._schemas.history(self._segment.table).versions)

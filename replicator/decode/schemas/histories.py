@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
-from typing import Final, NamedTuple
+from typing import Final
 
 from replicator.decode.schemas.resolution import matching_versions
 from replicator.model.common import quoted
@@ -33,21 +33,6 @@ _MISREAD: Final = "\ufffd"
 _BEGINNING: Final = SourcePosition("binlog.000000", 0)
 
 
-class FollowedVersion(NamedTuple):
-    """The version that the lake tables of a source table have.
-
-    Events of an earlier process showed it if there are no definitions. Another server may have lower positions, so the
-    time tells which events are new.
-
-    Attributes:
-        at: see `SchemaVersion.at`.
-        until_ms: the latest source time of a change that the lake has, milliseconds since the epoch.
-    """
-
-    at: int
-    until_ms: int
-
-
 class SchemaHistories:
     """Stores definitions and observed versions, and builds the schema history of each table from them.
 
@@ -63,7 +48,7 @@ class SchemaHistories:
         self._reads_again = reads_again
         self._declared: dict[TableId, list[TableDefinition]] = {}
         self._observed: dict[TableId, list[TableDefinition]] = {}
-        self._followed: dict[TableId, FollowedVersion] = {}
+        self._followed: dict[TableId, tuple[int, int]] = {}
         self._only_statements: dict[TableId, list[TableDefinition]] = {}
         self._spellings: dict[tuple[str, str], set[TableId]] = defaultdict(set)
         self._histories: dict[TableId, SchemaHistory] = {}
@@ -99,10 +84,14 @@ class SchemaHistories:
             self._declared.setdefault(table, [TableDefinition(table, _BEGINNING, 0, schema, key_change=keys)])
             self._histories.pop(table, None)
 
-    def follow(self, table: TableId, version: FollowedVersion) -> None:
-        """Note the version that the lake had when the process began; later calls for the table change nothing."""
+    def follow(self, table: TableId, at: int, until_ms: int) -> None:
+        """Note the `at` of the version that the lake had when the process began; later calls change nothing.
+
+        Events of an earlier process showed it if there are no definitions. `until_ms` is the latest source time of a
+        change that the lake has: another server may have lower positions, so the time tells which events are new.
+        """
         with self._lock:
-            self._followed.setdefault(table, version)
+            self._followed.setdefault(table, (at, until_ms))
 
     def observe(self, table: TableId, position: SourcePosition, ts_ms: int, schema: TableSchema) -> None:
         """Add an observed version, which begins at the first event that has it."""
@@ -301,8 +290,8 @@ class SchemaHistories:
 
     def _followed_at(self, table: TableId, ts_ms: int) -> int:
         """Return the `at` of the version after which a version begins that events showed at a source time."""
-        followed = self._followed.get(table)
-        return BEGINNING if followed is None or ts_ms <= followed.until_ms else followed.at
+        at, until_ms = self._followed.get(table, (BEGINNING, 0))
+        return at if ts_ms > until_ms else BEGINNING
 
     def _statements(self, table: TableId) -> list[TableDefinition]:
         """Return the statements about a table that do not define it, in their order.

@@ -15,7 +15,7 @@ from replicator.model.table import Column, SourceName, TableId, TableSchema
 from replicator.schema.history.keys import KeyChange, TableKeys
 from replicator.schema.history.order import Boundary, VersionStart, binlog_key
 from replicator.schema.history.partitions import PartitionChange, PartitionCondition, PartitionLayout
-from replicator.schema.types.native import changes_expressions, fits_in_place, keeps_values
+from replicator.schema.types.native import fits_in_place, keeps_values
 
 GENERATION_SHIFT: Final = 63
 """Bits of `TableDefinition.at` for the position."""
@@ -352,12 +352,16 @@ def changed_columns(old: SchemaVersion, new: SchemaVersion) -> list[tuple[str, s
 
 
 def may_recompute(old: SchemaVersion, new: SchemaVersion) -> bool:
-    """Return whether generated columns may have other values because of the new types of other columns."""
-    return any(
-        changes_expressions(old.source_types.get(was), new.source_types.get(now))
+    """Return whether generated columns may have other values because other columns have new types.
+
+    So it is even if the values stay the same: `MD5(c)` depends on the character set, `c + 0` on the order of labels.
+    """
+    types = (
+        (old.source_types.get(was), new.source_types.get(now))
         for was, now in new.carried.items()
         if now not in new.generated
     )
+    return any(was is not None and now is not None and was != now for was, now in types)
 
 
 def _needs_values(old: SchemaVersion, new: SchemaVersion) -> bool:

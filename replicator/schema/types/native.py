@@ -176,11 +176,6 @@ def _quoted(label: str) -> str:
     return "'" + label.replace("'", "''") + "'"
 
 
-_OF_ANY_LENGTH: Final = {name for name, found in TYPES.items() if found.family in ("text", "bytes")} - {
-    "CHAR",
-    "BINARY",
-}
-"""Types whose values are neither padded nor stripped to a length."""
 _CAST: Final = frozenset({"int", "long", "float", "double", "decimal", "string"})
 """Lake types that Spark casts to each other."""
 
@@ -200,20 +195,3 @@ def keeps_values(was: str | None, now: str | None) -> bool:
 def cast(old: LakeType, new: LakeType) -> str | None:
     """Return Spark SQL that casts a value ``{0}``, a guess that a re-read corrects; None for NULL."""
     return f"TRY_CAST({{0}} AS {spark_sql_name(new)})" if {old.name, new.name} <= _CAST else None
-
-
-def changes_expressions(was: str | None, now: str | None) -> bool:
-    """Return whether expressions may have other results if a column's source type changes from `was` to `now`.
-
-    So it is even if the values stay the same: `MD5(c)` depends on the character set, `c + 0` on the order of labels.
-    """
-    if was is None or now is None or was == now:
-        return False
-    before, after = NativeType.parse(was), NativeType.parse(now)
-    if before.zerofill or after.zerofill or before.unsigned != after.unsigned:
-        return True
-    if before.labels and before.base == after.base:
-        return after.labels[: len(before.labels)] != before.labels
-    if {before.base, after.base} <= _OF_ANY_LENGTH:
-        return before.charset != after.charset
-    return not {before.family, after.family} <= {"integer", "DECIMAL"} and before != after

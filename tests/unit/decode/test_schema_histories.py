@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from replicator.decode.schemas.histories import FollowedVersion, SchemaHistories
+from replicator.decode.schemas.histories import SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
@@ -185,8 +185,8 @@ def test_version_that_a_new_process_observes_is_later_than_that_of_the_lake_if_i
     known = lake.history(TABLE).versions[-1].at
     for ts_ms, is_later in ((200, True), (100, False)):
         histories = SchemaHistories()
-        histories.follow(TABLE, FollowedVersion(known, until_ms=100))
-        histories.follow(TABLE, FollowedVersion(known * 2, until_ms=0))
+        histories.follow(TABLE, known, until_ms=100)
+        histories.follow(TABLE, known * 2, until_ms=0)
         histories.observe(TABLE, SourcePosition("b.000003", 4), ts_ms, FIRST)
         history = histories.history(TABLE)
         assert history.lacks(known) != is_later
