@@ -6,7 +6,7 @@ records the decision; the mirror does what is recorded there, so that both agree
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.state.partition_counts import number_of
@@ -48,14 +48,15 @@ def rows_to_delete(
         return {}
     lake, config = context.lake, context.config.lake
     changelog = lake.load(config.changes_namespace, table.name) if options.changelog else None
-    decided, decided_at = _recorded(changelog), _version_of(changelog)
+    state = None if changelog is None else changelog.schema_state()
+    decided, decided_at = _recorded(changelog), BEGINNING if state is None else state.at
     mirror = lake.load(config.namespace, table.name)
     found: dict[int, RowCondition] = {}
     for index, version in news:
         if version.at <= decided_at:
             rows = decided.get(version.at)
         elif follows and follows_rows(options.schema_changes) and mirror is not None:
-            rows = _Followed(context, mirror, options, schema.history, index).rows()
+            rows = _rows(context, mirror, options, schema.history, index)
         else:
             rows = None
         if rows is not None:
@@ -107,69 +108,64 @@ def _recorded(changelog: LakeTable | None) -> Mapping[int, RowCondition]:
     return {step.at: step.removed for step in steps if step.removed is not None}
 
 
-def _version_of(changelog: LakeTable | None) -> int:
-    state = None if changelog is None else changelog.schema_state()
-    return BEGINNING if state is None else state.at
+def _rows(
+    context: MirrorContext, mirror: LakeTable, options: TableOptions, history: SchemaHistory, index: int
+) -> RowCondition | None:
+    """Return the rows that the statement of version `index` removed; None if it is not followed.
 
-
-@dataclass(frozen=True, slots=True)
-class _Followed:
-    """A statement, version `index` of `history`, that is followed if the mirror has what the source had before it."""
-
-    context: MirrorContext
-    mirror: LakeTable
-    options: TableOptions
-    history: SchemaHistory
-    index: int
-
-    def rows(self) -> RowCondition | None:
-        """Return the rows that the statement removed; None if it is not followed."""
-        version, state = self.history.versions[self.index], self.mirror.schema_state()
-        if version.removed is None or state is None or state.at >= version.at:
+    It is followed if the mirror certainly has what the source had before it.
+    """
+    version, state = history.versions[index], mirror.schema_state()
+    if version.removed is None or state is None or state.at >= version.at:
+        return None
+    name = _lake_name(mirror, options, history, index, version.removed, state)
+    if name is None or not _has_rows_before(context, mirror, version):
+        return None
+    if (uncertain := version.removed.uncertain) is not None and not mirror.is_empty:
+        rows = context.lake.spark.read.table(mirror.sql_name)
+        if not rows.where(replace(uncertain, columns=(name,)).of_columns()).isEmpty():
             return None
-        name = self._lake_name(version.removed, state)
-        if name is None or not self._has_rows_before(version):
-            return None
-        if (uncertain := version.removed.uncertain) is not None and not self.mirror.is_empty:
-            rows = self.context.lake.spark.read.table(self.mirror.sql_name)
-            if not rows.where(replace(uncertain, columns=(name,)).of_columns()).isEmpty():
-                return None
-        return version.removed.rows
+    return version.removed.rows
 
-    def _lake_name(self, removed: PartitionCondition, state: SchemaState) -> str | None:
-        """Return the mirror's column of a condition; None if its rows may lack the values that the source has."""
-        types = {n: t for n, t in self.mirror.engine_columns().items() if not is_temporary(n)}
-        live = [name for name in types if name not in state.retired]
-        names = {now: name for name, now in self.history.carry_lake(state.at, self.index, live).items()}
-        other = {
-            *rules_from_json(self.mirror.property(RULES_KEY)),
-            *self.mirror.pending_fills(),
-            *self.mirror.unfilled(),
-        }
-        name = names.get(removed.column)
-        if name is None or name in other or types[name].name not in removed.lake_types:
-            return None
-        renames_ignored = self.options.schema_changes.get("rename") == "ignore" or any(
-            line.startswith("ignored: rename") for note in state.notes for line in note.changes
-        )
-        return None if renames_ignored else name
 
-    def _has_rows_before(self, version: SchemaVersion) -> bool:
-        """Return whether the mirror has all events from before the statement, and none from after it.
+def _lake_name(
+    mirror: LakeTable,
+    options: TableOptions,
+    history: SchemaHistory,
+    index: int,
+    removed: PartitionCondition,
+    state: SchemaState,
+) -> str | None:
+    """Return the mirror's column of a condition; None if its rows may lack the values that the source has."""
+    types = {n: t for n, t in mirror.engine_columns().items() if not is_temporary(n)}
+    live = [name for name in types if name not in state.retired]
+    names = {now: name for name, now in history.carry_lake(state.at, index, live).items()}
+    other = {*rules_from_json(mirror.property(RULES_KEY)), *mirror.pending_fills(), *mirror.unfilled()}
+    name = names.get(removed.column)
+    if name is None or name in other or types[name].name not in removed.lake_types:
+        return None
+    renames_ignored = options.schema_changes.get("rename") == "ignore" or any(
+        line.startswith("ignored: rename") for note in state.notes for line in note.changes
+    )
+    return None if renames_ignored else name
 
-        The order between several partitions of a topic is not known. The definition may have come after events that
-        were applied already.
-        """
-        marker = self.mirror.marker()
-        if marker is None or self.mirror.pending_clear() is not None or len(marker.progress) > 1:
+
+def _has_rows_before(context: MirrorContext, mirror: LakeTable, version: SchemaVersion) -> bool:
+    """Return whether a mirror has all events from before the statement of a version, and none from after it.
+
+    The order between several partitions of a topic is not known. The definition may have come after events that
+    were applied already.
+    """
+    marker = mirror.marker()
+    if marker is None or mirror.pending_clear() is not None or len(marker.progress) > 1:
+        return False
+    for topic, progress in marker.progress.items():
+        count = marker.partition_counts.get(topic) or context.partition_counts.first(topic)
+        if count is None and not context.log.grows:
+            # An archive does not list partitions without events.
+            count = number_of({*progress, *context.log.offsets()[1].get(topic, ())})
+        if count != 1:
             return False
-        for topic, progress in marker.progress.items():
-            count = marker.partition_counts.get(topic) or self.context.partition_counts.first(topic)
-            if count is None and not self.context.log.grows:
-                # An archive does not list partitions without events.
-                count = number_of({*progress, *self.context.log.offsets()[1].get(topic, ())})
-            if count != 1:
-                return False
-        if marker.position is None:
-            return False
-        return not version.start.is_before(marker.position, marker.watermark_ms or 0)
+    if marker.position is None:
+        return False
+    return not version.start.is_before(marker.position, marker.watermark_ms or 0)

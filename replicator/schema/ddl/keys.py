@@ -43,7 +43,11 @@ def key_change(statements: Iterable[Statement], table: TableId) -> KeyChange:
         if (specs := alter_specs(statement, table)) is not None:
             found = _alteration(specs)
         elif (created := created_table(statement)) is not None and created[0].means(table):
-            found = _creation(statement, table, created[1])
+            like = created[1]
+            if like is None:
+                found = KeyChange(created=True, added=tuple(_defined_keys(table_elements(statement))))
+            else:
+                found = KeyChange(created=True, like=TableId(like.database or table.database, like.table))
         elif (index := _index_statement(statement)) is not None and index[0].means(table):
             found = index[1]
     return found
@@ -55,12 +59,6 @@ def index_statements(statements: Iterable[Statement], database: str) -> Iterator
         if (found := _index_statement(statement)) is not None:
             name, change = found
             yield TableId(name.database or database, name.table), change
-
-
-def _creation(statement: Statement, table: TableId, like: TableName | None) -> KeyChange:
-    if like is not None:
-        return KeyChange(created=True, like=TableId(like.database or table.database, like.table))
-    return KeyChange(created=True, added=tuple(_defined_keys(table_elements(statement))))
 
 
 def _alteration(specs: Iterable[Sequence[Token]]) -> KeyChange:

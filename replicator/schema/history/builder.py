@@ -167,7 +167,9 @@ class HistoryBuilder:
                 return
             definition = _repeated(definition, self._versions[-1])
         if definition.schema is None:
-            self._dropped(definition)
+            if self._has_own_version and not definition.snapshot:
+                d = definition
+                self._removal = TableRemoval(d.at, d.position, d.ts_ms, d.other_name)
             return
         self._change_keys(definition, definition.schema.key)
         schema, weak = self._with_strong_key(definition, definition.schema)
@@ -246,10 +248,6 @@ class HistoryBuilder:
     @property
     def _has_own_version(self) -> bool:
         return len(self._versions) > self._first_own
-
-    def _dropped(self, d: TableDefinition) -> None:
-        if self._has_own_version and not d.snapshot:
-            self._removal = TableRemoval(d.at, d.position, d.ts_ms, d.other_name)
 
     def _begins_epoch(self, version: SchemaVersion) -> None:
         """Append the version that a repeated snapshot shows; no statement relates it to the one before."""

@@ -158,16 +158,6 @@ def check_columns(columns: Sequence[Column]) -> None:
         raise DecodeError("table has no columns, or its column names are empty or repeated")
 
 
-def check_labels(labels: Sequence[object]) -> None:
-    """Check the number of labels of an ENUM.
-
-    Raises:
-        DecodeError: there are more than `MOST_LABELS`.
-    """
-    if len(labels) > MOST_LABELS:
-        raise DecodeError(f"ENUM has {len(labels)} labels, more than {MOST_LABELS}")
-
-
 def kept_size(kind: Declared) -> int | None:
     """Return `Column.size` for a declared type.
 
