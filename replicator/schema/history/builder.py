@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from replicator.model.common import quoted
-from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.schema.ddl.records import is_copy_of
@@ -51,53 +50,25 @@ class DefinitionClock:
     def __init__(self) -> None:
         self._placed: dict[object, _Place] = {}
         self._newest: dict[TableId, tuple[int, int]] = {}
-        self._numbers: dict[tuple[TableId, tuple[str, int]], int] = {}
         self._generation = 0
         self._last_key = 0
         self._epoch = 0
 
-    def place(self, definition: TableDefinition) -> TableDefinition | None:
-        """Return a definition with its generation; None if it is not known, and older than what is known.
+    def place(self, definition: TableDefinition) -> TableDefinition:
+        """Return a definition with its generation.
 
-        Definitions must be given in the order of the topic. A redelivered one that is known gets its first position and
-        generation: it may come from another server.
+        Definitions must be given in the order of the topic. A redelivered one gets its first position and generation:
+        it may come from another server.
         """
         identity = _identity(definition)
         place = self._placed.get(identity)
-        if place is not None and place.epoch < self._epoch and not definition.snapshot:
-            place = None
-        elif place is None and self._is_older(definition):
-            return None
-        if place is None:
+        if place is None or (place.epoch < self._epoch and not definition.snapshot):
             self._advance_to(definition)
             place = _Place(self._generation, definition.position, self._epoch)
             self._placed[identity] = place
         if definition.schema is not None:
             self._newest[definition.table] = place.generation, binlog_key(place.position)
-        if (own := Transaction.parse(definition.position.gtid)) is not None:
-            known = self._numbers.get((definition.table, own.line), 0)
-            self._numbers[definition.table, own.line] = max(known, own.number)
         return replace(definition, generation=place.generation, position=place.position)
-
-    def _is_older(self, definition: TableDefinition) -> bool:
-        """Return whether an unknown definition comes again, because the topic has lost it.
-
-        Without a GTID, that is not known. A removal is then taken for one that comes again: it would do more harm.
-        """
-        if not definition.position.file or binlog_key(definition.position) >= self._last_key:
-            return False
-        own = Transaction.parse(definition.position.gtid)
-        if own is None:
-            return definition.schema is None and not definition.snapshot
-        if definition.whole_database:
-            return own.number <= self._last_number(definition.table.database, own.line)
-        # Servers that apply transactions in parallel commit those of different tables in any order.
-        return own.number <= self._numbers.get((definition.table, own.line), 0)
-
-    def _last_number(self, database: str, line: tuple[str, int]) -> int:
-        """Return the number of the newest definition of any table of a database; 0 if there is none."""
-        numbers = self._numbers.items()
-        return max((n for (table, of), n in numbers if (table.database, of) == (database, line)), default=0)
 
     def _advance_to(self, definition: TableDefinition) -> None:
         key, newest = binlog_key(definition.position), self._newest.get(definition.table)

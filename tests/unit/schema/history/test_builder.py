@@ -21,11 +21,9 @@ def defined(
     return TableDefinition(table, position, ts_ms, TableSchema(()))
 
 
-def placed(*definitions: TableDefinition) -> list[int | None]:
-    """Return `at` of each definition; None if it is redelivered and unknown."""
+def placed(*definitions: TableDefinition) -> list[int]:
     clock = DefinitionClock()
-    found = [clock.place(d) for d in definitions]
-    return [None if d is None else d.at for d in found]
+    return [clock.place(d).at for d in definitions]
 
 
 def test_definitions_of_one_server_have_their_positions() -> None:
@@ -35,7 +33,7 @@ def test_definitions_of_one_server_have_their_positions() -> None:
 
 def test_definition_of_another_server_is_later_whatever_its_position_is() -> None:
     ats = placed(defined(900, "a:50"), defined(7, "b:3"), defined(8, "b:4"), defined(2, "a:60"))
-    assert ats == sorted(ats, key=lambda at: at or 0)
+    assert ats == sorted(ats)
     assert len(set(ats)) == 4
 
 
@@ -107,26 +105,6 @@ def test_definition_of_a_snapshot_that_is_sent_again_is_redelivered() -> None:
     ]
     first, _, _, again = placed(*given)
     assert first == again
-
-
-def test_unknown_earlier_definition_is_redelivered() -> None:
-    """The topic lost its beginning, and the connector started again from there."""
-    assert placed(defined(5, "a:50"), defined(4, "a:49"))[1] is None
-    # Without a GTID, that is not known. A removal does more harm.
-    assert placed(defined(5), defined(4))[1] is not None
-    assert placed(defined(5), replace(defined(4), schema=None))[1] is None
-
-
-def test_unknown_earlier_removal_of_a_database_is_redelivered() -> None:
-    """It would otherwise remove tables that were created after it."""
-
-    def dropped(database: str, gtid: str) -> TableDefinition:
-        found = defined(4, gtid, table=TableId(database, ""))
-        return replace(found, schema=None, whole_database=True)
-
-    assert placed(defined(5, "a:50"), dropped("shop", "a:49"))[1] is None
-    for later in (dropped("shop", "a:51"), dropped("shop", "b:1"), dropped("other", "a:49")):
-        assert placed(defined(5, "a:50"), later)[1] is not None
 
 
 def test_generation_does_not_depend_on_records_that_the_topic_lost() -> None:
