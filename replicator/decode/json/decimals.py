@@ -19,7 +19,6 @@ batch to be examined again, and so does a value that cannot be read because the 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import Column as SparkColumn
@@ -28,11 +27,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from replicator.decode.event_frame import WriterSchema
-from replicator.decode.json.events import fingerprint
 from replicator.errors import DecodeError
 from replicator.jvm.json_columns import LONG_TEXTS
 from replicator.model.document import Document
-from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE_DIGITS, Encoding
 
 NUMBER: Final = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
@@ -133,62 +131,6 @@ def _any(texts: Sequence[SparkColumn], *, like: bool) -> SparkColumn:
     return condition
 
 
-class DecimalEncodings:
-    """Learns and stores the encoding of decimals, for each table and fingerprint of a carried schema.
-
-    Safe for several threads, one per table.
-    """
-
-    def __init__(self, *, flattened: bool = False) -> None:
-        self._flattened = flattened
-        self._encodings: dict[tuple[TableId, int], Encoding] = {}
-
-    def inspect_values(
-        self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
-    ) -> None:
-        """Learn from `values`, a few events without a schema."""
-        if columns := _undecided(writer_schemas):
-            self._note(table, 0, self._encoding_in(values, columns, 0))
-
-    def inspect_records(
-        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
-    ) -> None:
-        """Learn from events of one schema: from `sample`, or by a Spark job from `records` if it is not sufficient.
-
-        If an encoding is stored already, it was learned from the first events, and later ones may differ. Then
-        `records` are searched in any case.
-        """
-        columns = _undecided(writer_schemas)
-        if not columns:
-            return
-        schema_id = writer_schemas[0].fingerprint
-        found = None
-        if (table, schema_id) not in self._encodings:
-            found = self._encoding_in([sample], columns, schema_id)
-        if found is None:
-            own = records.where(F.col("value").isNotNull() & (fingerprint(F.col("value")) == schema_id))
-            decisive = decisive_events(own, columns, with_schema=schema_id != 0, flattened=self._flattened)
-            found = self._encoding_in(decisive, columns, schema_id)
-        self._note(table, schema_id, found)
-
-    def applied(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
-        """Return `writer_schema` with the encoding that was learned for its events."""
-        encoding = self._encodings.get((table, writer_schema.fingerprint))
-        if encoding is None or not undecided(writer_schema.schema.columns):
-            return writer_schema
-        return replace(writer_schema, schema=with_encoding(writer_schema.schema, encoding))
-
-    def _encoding_in(
-        self, values: Iterable[bytes], columns: Sequence[Column], schema_id: int
-    ) -> Encoding | None:
-        return decimal_encoding_of(values, columns, with_schema=schema_id != 0, flattened=self._flattened)
-
-    def _note(self, table: TableId, schema_id: int, found: Encoding | None) -> None:
-        if found is not None:
-            # If another encoding was found before, the log has both.
-            known = self._encodings.get((table, schema_id), found)
-            self._encodings[table, schema_id] = combined(known, found)
-
-
-def _undecided(writer_schemas: Iterable[WriterSchema]) -> tuple[Column, ...]:
+def undecided_in(writer_schemas: Iterable[WriterSchema]) -> tuple[Column, ...]:
+    """Return the columns whose encoding is not yet known in any of the schemas."""
     return tuple({c.written: c for e in writer_schemas for c in undecided(e.schema.columns)}.values())

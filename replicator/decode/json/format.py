@@ -1,6 +1,7 @@
 """Change events in JSON, with or without their schemas."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -11,10 +12,18 @@ from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.event_format import CarriedSchema, EventFormat, ImageFields, image_fields
 from replicator.decode.event_frame import Decoding, WriterSchema
 from replicator.decode.json import events
-from replicator.decode.json.decimals import DecimalEncodings
+from replicator.decode.json.decimals import (
+    combined,
+    decimal_encoding_of,
+    decisive_events,
+    undecided,
+    undecided_in,
+    with_encoding,
+)
 from replicator.errors import MissingSchema
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.table import TableId
+from replicator.model.table import Column, TableId
+from replicator.model.types import Encoding
 from replicator.schema.history.declared import table_definitions
 from replicator.schema.history.versions import SchemaHistory, TableDefinition
 
@@ -23,7 +32,7 @@ class JsonFormat(EventFormat):
     """The `EventFormat` of JSON. An event's schema is identified by its fingerprint.
 
     Events without a schema are decoded with the declared version at their position. With `flattened`, events are
-    rows and not envelopes; see `model.events`.
+    rows and not envelopes; see `model.events`. The encoding of decimals is learned for each table and fingerprint.
     """
 
     takes_definitions: Final = True
@@ -31,7 +40,7 @@ class JsonFormat(EventFormat):
 
     def __init__(self, *, flattened: bool = False) -> None:
         self._flattened = flattened
-        self._decimals = DecimalEncodings(flattened=flattened)
+        self._encodings: dict[tuple[TableId, int], Encoding] = {}
 
     def schema_id(self, value: SparkColumn) -> SparkColumn:
         return events.fingerprint(value)
@@ -59,15 +68,42 @@ class JsonFormat(EventFormat):
     def inspect_values(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
     ) -> None:
-        self._decimals.inspect_values(table, writer_schemas, values)
+        if columns := undecided_in(writer_schemas):
+            self._note(table, 0, self._encoding_in(values, columns, 0))
 
     def inspect_records(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
     ) -> None:
-        self._decimals.inspect_records(table, writer_schemas, sample, records)
+        columns = undecided_in(writer_schemas)
+        if not columns:
+            return
+        schema_id, found = writer_schemas[0].fingerprint, None
+        # A known encoding was learned from the first events, and later ones may differ.
+        if (table, schema_id) not in self._encodings:
+            found = self._encoding_in([sample], columns, schema_id)
+        if found is None:
+            value = F.col("value")
+            own = records.where(value.isNotNull() & (events.fingerprint(value) == schema_id))
+            decisive = decisive_events(own, columns, with_schema=schema_id != 0, flattened=self._flattened)
+            found = self._encoding_in(decisive, columns, schema_id)
+        self._note(table, schema_id, found)
 
     def with_encodings(self, table: TableId, writer_schema: WriterSchema) -> WriterSchema:
-        return self._decimals.applied(table, writer_schema)
+        encoding = self._encodings.get((table, writer_schema.fingerprint))
+        if encoding is None or not undecided(writer_schema.schema.columns):
+            return writer_schema
+        return replace(writer_schema, schema=with_encoding(writer_schema.schema, encoding))
+
+    def _encoding_in(
+        self, values: Iterable[bytes], columns: Sequence[Column], schema_id: int
+    ) -> Encoding | None:
+        return decimal_encoding_of(values, columns, with_schema=schema_id != 0, flattened=self._flattened)
+
+    def _note(self, table: TableId, schema_id: int, found: Encoding | None) -> None:
+        if found is not None:
+            # If another encoding was found before, the log has both.
+            known = self._encodings.get((table, schema_id), found)
+            self._encodings[table, schema_id] = combined(known, found)
 
     def missing_schema(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
         del reasons
