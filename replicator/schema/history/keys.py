@@ -56,25 +56,17 @@ class KeyChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
-    """A key of a table: `columns` as in `KeyDefinition`, and whether its name is known."""
-
-    columns: frozenset[str] | None
-    named: bool
-
-
-@dataclass(frozen=True, slots=True)
 class TableKeys:
     """The keys of a table at a position.
 
     Attributes:
-        known: name → key.
+        known: name → key; the name is assumed if the definition has none.
         complete: whether it has no other unique key.
         lost: whether a key was dropped that is not known; it may have been the one that Debezium uses, unless there is
             a primary key.
     """
 
-    known: Mapping[str, _Key] = field(default_factory=dict)
+    known: Mapping[str, KeyDefinition] = field(default_factory=dict)
     complete: bool = False
     lost: bool = False
 
@@ -114,8 +106,7 @@ class TableKeys:
                 if (now := _with_columns(key, names, gone)) is not None
             }
         for key in change.added:
-            name = key.name or _generated_name(key, known)
-            known[name] = _Key(key.columns, named=key.name is not None)
+            known[key.name or _generated_name(key, known)] = key
         complete = found.complete or (change.created and change.like is None)
         return replace(found, known=known, complete=complete)
 
@@ -126,7 +117,7 @@ class TableKeys:
             return replace(self, known=known)
         if self.complete:
             # Its name was generated, and differs from the one that was assumed. Others may too.
-            known = {name: key if key.named else replace(key, columns=None) for name, key in known.items()}
+            known = {name: key if key.name else replace(key, columns=None) for name, key in known.items()}
             return replace(self, known=known)
         return replace(self, known=known, lost=self.lost or PRIMARY not in known)
 
@@ -137,7 +128,9 @@ def primary_key(columns: Iterable[str]) -> KeyChange:
     return KeyChange(added=(KeyDefinition(PRIMARY, names[0], frozenset(names)),)) if names else KeyChange()
 
 
-def _with_columns(key: _Key, renamed: Mapping[str, str], dropped: Collection[str]) -> _Key | None:
+def _with_columns(
+    key: KeyDefinition, renamed: Mapping[str, str], dropped: Collection[str]
+) -> KeyDefinition | None:
     """Return a key after its columns changed; None if it has no column left."""
     if key.columns is None:
         return key
