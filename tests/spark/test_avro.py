@@ -262,18 +262,18 @@ def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) 
 
 def test_decode_reads_several_writer_schemas_in_one_batch(spark: SparkSession) -> None:
     topics = AvroTopics()
-    schemas = [envelope([("q", "int"), *((f"n{j}", "string") for j in range(i))]) for i in range(20)]
+    schemas = [envelope([("q", "int"), *((f"n{j}", "string") for j in range(i))]) for i in range(5)]
     writer_schemas, values = [], []
     for i, schema in enumerate(schemas):
         row = {"id": i, "q": i} | {f"n{j}": f"{i}.{j}" for j in range(i)}
         values.append(topics.write(schema, event("c", 10 + i, after=row)))
         writer_schemas.append(writer_schema_of(schema, i + 1))
     rows = decoded(spark, writer_schemas, *values)
-    assert [row.bad for row in rows] == [None] * 20
-    assert [row.after.q for row in rows] == list(range(20))
+    assert [row.bad for row in rows] == [None] * 5
+    assert [row.after.q for row in rows] == list(range(5))
     assert rows[3].after.n2 == "3.2"
     assert rows[3].after.n3 is None
-    assert rows[19].after.n18 == "19.18"
+    assert rows[4].after.n3 == "4.3"
 
 
 def record(op: str, pos: int, columns: Sequence[ColumnSpec], **images: Any) -> Record:

@@ -112,19 +112,6 @@ def test_stream_follows_the_history_exactly_over_restarts_and_maintenance(
     assert len(job.stored) == 4
 
 
-def test_history_of_the_changelog_and_its_stream_are_all_changes(
-    lake: LakeHarness, config: Path, tmp_path: Path
-) -> None:
-    mirror = write(lake, DEFINITION, *map(created, range(1, 4)))
-    feed = spark_changes(mirror.context.spark, config, "shop.orders", "changelog")
-    assert feed.history is not None
-    assert sorted(row["id"] for row in feed.history.collect()) == [1, 2, 3]
-    write(lake, created(4))
-    job = SparkJob(tmp_path / "checkpoint")
-    job.run(feed)
-    assert job.rows == [("INSERT", 4)]
-
-
 def test_query_that_was_away_too_long_fails_and_skips_nothing(
     lake: LakeHarness, config: Path, tmp_path: Path
 ) -> None:

@@ -1,13 +1,12 @@
 """Events without a schema, of a table without a definition in the log."""
 
 from replicator.config import SourceConfig
-from replicator.errors import SourceUnavailable
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_states import ReadDefinition, TableStates
 from tests.support.lake_harness import LakeHarness
-from tests.support.orders_table import DEFINITION, created
+from tests.support.orders_table import created
 
 SOURCE = {"source": {"url": "mysql://reader@db.example/shop", "tables": ["shop.*"]}}
 
@@ -28,23 +27,3 @@ def test_definition_is_read_from_the_source_when_the_log_has_none(lake: LakeHarn
     lake.catch_up(lake.config(**SOURCE))
     assert asked == [("db.example", TableId("shop", "orders"))]
     assert sorted((r["id"], r["name"]) for r in lake.rows("orders")) == [(1, "Ada"), (2, "Olga")]
-
-
-def test_table_pauses_when_the_source_is_unavailable(lake: LakeHarness) -> None:
-    def refuse(source: SourceConfig, table: TableId) -> TableSchema:
-        raise SourceUnavailable("cannot be reached")
-
-    read_definitions_with(lake, refuse)
-    lake.write([created(1)])
-    mirror = lake.catch_up(lake.config(**SOURCE))
-    assert "no definition" in mirror.summary().paused["shop.orders"]
-
-
-def test_definition_is_read_from_the_log_first(lake: LakeHarness) -> None:
-    def never(source: SourceConfig, table: TableId) -> TableSchema:
-        raise AssertionError("nobody has to be asked")
-
-    read_definitions_with(lake, never)
-    lake.write([DEFINITION, created(1)])
-    lake.catch_up(lake.config(**SOURCE))
-    assert [r["id"] for r in lake.rows("orders")] == [1]

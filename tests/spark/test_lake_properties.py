@@ -3,12 +3,11 @@
 import json
 from typing import Any
 
-from replicator.operations.status.read import read_status
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.lake_schemas import validate_lake
-from tests.support.orders_table import DEFINITION, ORDERS, created, event
+from tests.support.orders_table import DEFINITION, ORDERS, created
 
 LOG = "shop.shop.log"
 LOG_COLUMNS = (ColumnSpec("id", "bigint", False), ColumnSpec("name", "varchar"))
@@ -52,19 +51,6 @@ def test_position_gtid_and_watermark_are_properties_of_the_newest_commit(lake: L
         assert validate_lake(catalog, "shop") == 2
         # One metadata file for the creation of the table, and one for each commit.
         assert catalog.load_table(("shop", "orders")).metadata_location.rpartition("/")[2][:5] == "00002"
-
-
-def test_properties_of_maintained_tables_conform_to_the_published_schemas(lake: LakeHarness) -> None:
-    config = lake.config(maintenance={"merge_files": 2, "max_snapshots": 3, "max_lag": "100000 days"})
-    lake.write([DEFINITION, *(created(number) for number in range(8))])
-    lake.write([event("d", 200 + number, before={"id": number, "name": "new"}) for number in range(4)])
-    mirror = lake.mirror(config)
-    for end in range(1, 13):
-        mirror.advance({ORDERS: {0: end}})
-    steps = {step for found in read_status(config).maintenance for step in found.steps}
-    assert steps >= {"merge small files", "delete snapshots"}
-    with lake.catalog() as catalog:
-        assert validate_lake(catalog, "shop") == 2
 
 
 def test_table_without_changes_makes_no_commit(lake: LakeHarness) -> None:

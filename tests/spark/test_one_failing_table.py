@@ -154,30 +154,6 @@ def test_an_outage_of_writing_is_no_failure_of_the_tables_that_noticed_it(
     assert not mirror.tables.paused
 
 
-def test_a_retry_reads_nothing_of_the_other_tables(lake: LakeHarness, failing: Failing) -> None:
-    mirror = lake.mirror()
-    rounds = Rounds(mirror, follows=True)
-    failing.names = {"orders"}
-    rounds.advance(ends(3))
-    loads(mirror)
-    failing.names = set()
-    rounds.idle()
-    assert set(loads(mirror)) == {"orders"}
-    assert sorted(row["id"] for row in lake.rows("orders")) == [1, 2, 3]
-
-
-def test_a_check_of_the_log_reads_markers_only_once(lake: LakeHarness, failing: Failing) -> None:
-    mirror = lake.mirror()
-    loads(mirror)
-    mirror.check_log()
-    assert loads(mirror) == {}
-    # After an outage, it is unknown which commits succeeded.
-    mirror.forget_markers()
-    mirror.check_log()
-    assert loads(mirror) == dict.fromkeys(NAMES, 2)
-    assert failing.names == set()
-
-
 @pytest.mark.fault(
     "The lake's storage does not answer, and the catalog does",
     area="Lake",

@@ -202,27 +202,6 @@ def test_tag_has_the_columns_of_its_position(
         assert catalog.load_table(("shop", "orders")).schema().column_names == ["id", "name", "a", "b"]
 
 
-def test_partitions_that_reach_the_position_first_wait_for_the_others(
-    lake: LakeHarness, positions: GivenPositions
-) -> None:
-    positions.confirmed_end = None
-    rows = [event("c", pos, after={"id": pos, "name": "x"}, partition=p) for pos, p in ((110, 0), (160, 0))]
-    lake.write([DEFINITION, *rows, event("c", 115, after={"id": 115, "name": "x"}, partition=1)])
-    mirror = lake.mirror()
-    request(mirror, "noon")
-    mirror.advance({ORDERS: {0: 2, 1: 0}})
-    assert [row["id"] for row in lake.rows("orders")] == [110]
-    mirror.advance({ORDERS: {0: 2, 1: 1}})
-    assert sorted(row["id"] for row in lake.rows("orders")) == [110, 115]
-    positions.confirmed_end = end(150)
-    mirror.tags.poll_now()
-    assert mirror.tags.tend(), "a batch must be made for the partition that waits"
-    mirror.advance({ORDERS: {0: 2, 1: 1}})
-    assert recorded(mirror, "noon").state is TagState.COMPLETE
-    assert ids(lake, "orders") == [110, 115]
-    assert len(lake.rows("orders")) == 3
-
-
 def test_tag_fails_when_a_table_waits_too_long_for_the_connector(
     lake: LakeHarness, positions: GivenPositions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,20 +261,6 @@ def of_other_server(record: Record) -> Record:
     value = json.loads(record.value or b"{}")
     value["source"]["server_id"] += 1
     return replace(record, value=json.dumps(value).encode())
-
-
-def test_tag_waits_for_mysql(lake: LakeHarness, positions: GivenPositions) -> None:
-    mirror = with_two_tables(lake)
-    positions.binlog_end = None
-    request(mirror, "noon")
-    mirror.advance({ORDERS: {0: 2}, BILLS: {0: 1}})
-    assert recorded(mirror, "noon").state is TagState.REQUESTED
-    positions.binlog_end = positions.confirmed_end = end(165)
-    mirror.tags.poll_now()
-    for _ in range(2):
-        mirror.advance(mirror.context.log.offsets()[1])
-    assert recorded(mirror, "noon").state is TagState.COMPLETE
-    assert (ids(lake, "orders"), ids(lake, "bills")) == ([1, 60], [1])
 
 
 def test_archive_has_no_position_to_tag(lake: LakeHarness) -> None:

@@ -6,83 +6,11 @@ from unittest.mock import patch
 
 import pytest
 
-from replicator import failpoints
-from replicator.errors import CommitConflict, FencedError
-from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import matching_positions
 from replicator.lake.rows.locations import ReadCost, RowLocationCache
 from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, event
-
-
-def test_second_mirror_is_fenced(lake: LakeHarness) -> None:
-    lake.write([DEFINITION, *map(created, range(6))])
-    first, second = lake.mirror(), lake.mirror()
-    first.advance({ORDERS: {0: 3}})
-    with pytest.raises(FencedError, match="another process writes"):
-        second.advance({ORDERS: {0: 5}})
-    first.advance({ORDERS: {0: 6}})
-    assert sorted(r["id"] for r in lake.rows("orders")) == list(range(6))
-    assert len(lake.rows("orders", "shop_changes")) == 6
-
-
-@pytest.mark.fault(
-    "Two writers commit to one table; the answer of the catalog is lost",
-    area="Other writers",
-    on="Iceberg, JDBC catalog on SQLite",
-    outcome="only a commit on the state that was loaded succeeds, once",
-)
-def test_commit_is_refused_when_fenced_or_in_conflict(lake: LakeHarness) -> None:
-    lake.write([DEFINITION, created(1)])
-    mirror = lake.catch_up()
-    tables = mirror.context.lake
-    table, stale = tables.load("shop", "orders"), tables.load("shop", "orders")
-    assert table is not None
-    assert stale is not None
-    base = table.marker()
-    assert base is not None
-    following = CommitMarker("shop", base.sequence + 1, 9, base.progress)
-    with pytest.raises(FencedError):
-        publish(tables, table, None, following, Staged())
-    tables.set_properties(table, {"somebody": "else"})
-    with pytest.raises(CommitConflict):
-        publish(tables, stale, base, following, Staged())
-    publish(tables, table, base, following, Staged())
-    now = tables.load("shop", "orders")
-    assert now is not None
-    assert now.marker() == following
-    # The same commit again, as if the response of the catalog was lost: it is recognized as done.
-    with pytest.raises(FencedError):
-        publish(tables, now, base, following, Staged())
-
-
-@pytest.mark.fault(
-    "Another writer commits to the lake tables during a batch",
-    area="Other writers",
-    on="Iceberg; events by hand",
-    outcome="the commit is repeated on the new state",
-)
-def test_batch_is_applied_when_maintenance_commits_during_it(lake: LakeHarness) -> None:
-    """External maintenance commits while a batch runs."""
-    lake.write([DEFINITION, created(1), created(2)])
-    mirror = lake.mirror()
-    mirror.advance({ORDERS: {0: 1}})
-    disturbed: list[str] = []
-
-    def reach(point: str) -> None:
-        if point == "before-commit" and not disturbed:
-            disturbed.append(point)
-            for namespace in ("shop", "shop_changes"):
-                table = mirror.context.lake.load(namespace, "orders")
-                assert table is not None
-                mirror.context.lake.set_properties(table, {"somebody": "else"})
-
-    with failpoints.on_reach(reach):
-        mirror.advance({ORDERS: {0: 2}})
-    assert disturbed
-    assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2]
-    assert len(lake.rows("orders", "shop_changes")) == 2
 
 
 def test_rows_are_located_again_when_a_compaction_moves_them(lake: LakeHarness) -> None:
