@@ -1,7 +1,6 @@
 """Topics that are recreated or lose their newest events, and events of compressed transactions."""
 
 import shutil
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -156,30 +155,6 @@ def test_table_whose_topic_lost_the_newest_events_stays_paused_when_the_topic_ha
     assert lake.catch_up().summary().paused == {}
 
 
-def test_table_with_a_compacted_topic_pauses_until_it_is_read_again(lake: LakeHarness) -> None:
-    compacted = {ORDERS}
-
-    class Log(ArchiveChangeLog):
-        grows = True
-
-        def compacted(self, topics: Collection[str]) -> frozenset[str]:
-            return frozenset(compacted.intersection(topics))
-
-    lake.open_log = Log
-    lake.write([DEFINITION, created(1), created(2)])
-    for _ in range(2):
-        (reason,) = lake.catch_up().summary().paused.values()
-        assert reason.startswith(f"the topic {ORDERS} is compacted")
-    # The topic may lack deletes from before.
-    compacted.clear()
-    mirror = lake.catch_up()
-    (reason,) = mirror.summary().paused.values()
-    assert reason.startswith(f"the topic {ORDERS} is compacted")
-    mirror.tables.resume(TableId("shop", "orders"))
-    assert lake.catch_up().summary().paused == {}
-    assert ids(lake) == [1, 2]
-
-
 @pytest.mark.fault(
     "A topic gets partitions while it is read",
     area="Log",
@@ -210,27 +185,6 @@ def test_table_whose_topic_got_partitions_pauses_before_older_changes_win(
         (reason,) = mirror.summary().paused.values()
         assert reason.startswith(f"the topic {ORDERS} has 3 partitions and had 2 before")
         assert {r["id"]: r["name"] for r in lake.rows("orders")} == {1: "first", 2: "new"}
-
-
-@pytest.mark.fault(
-    "A topic got partitions while its archive was recorded",
-    area="Log",
-    on="Iceberg; events by hand",
-    outcome="the table pauses",
-)
-def test_replay_pauses_a_table_whose_topic_got_partitions_while_it_was_recorded(lake: LakeHarness) -> None:
-    row, older, newer = ({"id": 1, "name": name} for name in ("first", "older", "newer"))
-    counts = {ORDERS: 2}
-    lake.write([DEFINITION, created(2), event("c", 200, after=row, partition=1)], partitions=counts)
-    assert lake.catch_up().summary().paused == {}
-    lake.write([event("u", 300, before=row, after=older, partition=1)], partitions=counts)
-    assert lake.catch_up().summary().paused == {}
-    lake.write([event("u", 310, before=older, after=newer, partition=2)], partitions={ORDERS: 3})
-    lake.write([event("u", 320, before=newer, after=older)], partitions={ORDERS: 3})
-    for _ in range(2):
-        (reason,) = lake.catch_up().summary().paused.values()
-        assert reason.startswith(f"the topic {ORDERS} has 3 partitions and had 2 before")
-        assert {r["id"]: r["name"] for r in lake.rows("orders")} == {1: "older", 2: "new"}
 
 
 @pytest.mark.fault(

@@ -141,27 +141,6 @@ def test_other_tables_continue_when_a_table_pauses_because_its_batch_failed(
     assert [r["id"] for r in lake.rows("orders")] == [1]
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_table_begins_with_the_first_good_event_when_its_topic_begins_with_bad_ones(
-    lake: LakeHarness, restarted: bool
-) -> None:
-    """Only the events define the table."""
-    lake.write([*GARBAGE, priced(1, 2.5, with_schema=True), Record(ORDERS, 0, b"k", None)])
-    mirror = lake.mirror()
-    mirror.advance({ORDERS: {0: 2}})
-    assert mirror.summary().paused == {}
-    assert len(lake.rows("quarantine", "shop_ops")) == 2
-    if restarted:
-        mirror = lake.mirror()
-    mirror.advance({ORDERS: {0: 4}})
-    assert mirror.summary().paused == {}
-    assert [r["id"] for r in lake.rows("orders")] == [1]
-    assert len(lake.rows("orders", "shop_changes")) == 1
-    found = lake.rows("quarantine", "shop_ops")
-    assert sorted(r["offset"] for r in found) == [0, 1]
-    assert all(r["reason"] for r in found)
-
-
 def test_progress_is_committed_when_a_batch_has_only_bad_events(lake: LakeHarness) -> None:
     lake.write([priced(1, 2.5, with_schema=True)])
     lake.catch_up()

@@ -21,7 +21,7 @@ from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import ORDERS
 from tests.support.reread_lake import LakeReread
-from tests.support.scenario import ID, Scenario, changelog, other_table, row_of, rows, state
+from tests.support.scenario import ID, Scenario, changelog, rows, state
 
 TABLE = TableId("shop", "orders")
 N = ColumnSpec("n", "int")
@@ -151,19 +151,6 @@ def test_statement_that_gives_no_definition_is_noticed(lake: LakeHarness, ddl: s
     scenario.execute(ddl)
     lake.write(scenario.records)
     assert lake.catch_up().summary().paused.keys() == {"shop.orders"}
-
-
-def test_exchange_of_a_partition_concerns_both_tables(lake: LakeHarness) -> None:
-    scenario = Scenario([ID, N], with_schemas=False)
-    scenario.insert(id=1, n=1)
-    scenario.define("ALTER TABLE orders EXCHANGE PARTITION p0 WITH TABLE old WITHOUT VALIDATION", [ID, N])
-    scenario.insert(id=2, n=2)
-    old = [other_table("old", "CREATE", 150, columns=[ID, N]), row_of("old", 160, id=7, n=7)]
-    lake.write([*old, *scenario.records, row_of("old", 5000, id=8, n=8)])
-    paused = lake.catch_up().summary().paused
-    assert paused.keys() == {"shop.orders", "shop.old"}
-    assert pairs(lake) == {1: 1}
-    assert [row["id"] for row in lake.rows("old")] == [7]
 
 
 def reread(lake: LakeHarness, scenario: Scenario, request: Any, **source: Any) -> LakeReread:

@@ -54,6 +54,12 @@ def test_scheduler_pauses_a_table_whose_topic_got_partitions_before_it_reads_the
     assert harness.ledger.pause.call_args.kwargs == {"stays": True}
 
 
+@pytest.mark.fault(
+    "A topic got partitions while its archive was recorded",
+    area="Log",
+    on="events by hand",
+    outcome="the table pauses",
+)
 @pytest.mark.parametrize("known", [{}, None])
 def test_scheduler_pauses_a_table_of_an_archive_that_was_recorded_while_partitions_were_added(
     harness: SchedulerHarness, known: dict[str, int] | None
