@@ -3,7 +3,6 @@
 Grammar: MySQL's reference manual, "CREATE TABLE Statement", "ALTER TABLE Partition Operations".
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -14,7 +13,6 @@ from replicator.schema.ddl.tables import (
     altered_table,
     created_table,
     has_keywords,
-    named_tables,
     split_at_commas,
 )
 from replicator.schema.ddl.tokens import Token
@@ -31,31 +29,22 @@ _MODIFIERS: Final = frozenset({"ALGORITHM", "LOCK"})
 
 
 def partition_change(statements: Iterable[Statement], table: TableId) -> PartitionChange | None:
-    """Return what statements do to the partitions of `table`; None if they do nothing to them.
+    """Return what the first statement about the partitions of `table` does to them; None if there is none.
 
-    If a statement also renames the table, `table` may be either name.
+    If it also renames the table, `table` may be either name.
     """
-    found = [change for s in statements if (change := _change(s, table)) is not None]
-    if len(found) > 1:
-        return FORGET
-    return found[0] if found else None
+    return next((change for s in statements if (change := _change(s, table)) is not None), None)
 
 
 def partition_statements(
-    statements: Sequence[Statement], database: str
+    statements: Iterable[Statement], database: str
 ) -> Iterator[tuple[TableId, PartitionChange]]:
     """Yield what ALTER TABLE does to the partitions of which table; `database` is the current one."""
-    of_table: dict[str, list[Statement]] = defaultdict(list)
-    altered: dict[TableId, None] = {}
     for statement in statements:
-        names = [TableId(n.database or database, n.table) for n in named_tables(statement)]
-        for name in {str(name).casefold() for name in names}:
-            of_table[name].append(statement)
-        if altered_table(statement) is not None:
-            altered[names[0]] = None
-    for table in altered:
-        if (change := partition_change(of_table[str(table).casefold()], table)) is not None:
-            yield table, change
+        if (altered := altered_table(statement)) is not None:
+            table = TableId(altered[0].database or database, altered[0].table)
+            if (change := _change(statement, table)) is not None:
+                yield table, change
 
 
 def _change(statement: Statement, table: TableId) -> PartitionChange | None:

@@ -1,9 +1,8 @@
-"""The statements of one record of the schema-change topic, read once and found by the table that they name.
+"""The statement of one record of the schema-change topic, which may define thousands of tables.
 
-A record may define thousands of tables, and its text may have thousands of statements: those in the body of a routine.
+What follows a semicolon is in the body of a routine or an event, and was not executed.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
@@ -15,10 +14,10 @@ from replicator.schema.ddl.tables import Statement, computed_columns, named_tabl
 
 
 class RecordStatements:
-    """The statements of a DDL text; None has none."""
+    """The statement of a DDL text, as a list; None has none."""
 
     def __init__(self, ddl: str | None) -> None:
-        self.all = parse(ddl)
+        self.all = parse(ddl)[:1]
         self._origins: dict[str, dict[str, TableId]] = {}
 
     @cached_property
@@ -37,19 +36,14 @@ class RecordStatements:
         return changes_collation(self.all)
 
     @cached_property
-    def _by_name(self) -> dict[str, list[Statement]]:
-        found: dict[str, list[Statement]] = defaultdict(list)
-        for statement in self.all:
-            names = {name.table.casefold() for name in named_tables(statement)}
-            # Debezium 3.6 omits the word CREATE in the statement of a unique index.
-            names.update(table.name.casefold() for table, _ in index_statements([statement], ""))
-            for name in names:
-                found[name].append(statement)
-        return found
+    def _names(self) -> frozenset[str]:
+        names = {name.table.casefold() for statement in self.all for name in named_tables(statement)}
+        # Debezium 3.6 omits the word CREATE in the statement of a unique index.
+        return frozenset(names | {table.name.casefold() for table, _ in index_statements(self.all, "")})
 
     def of(self, table: TableId) -> Sequence[Statement]:
-        """Return the statements that name a table of this name, of any database, as the old or the new one."""
-        return self._by_name.get(table.name.casefold(), ())
+        """Return the statement if it names a table of this name, of any database, as the old or the new one."""
+        return self.all if table.name.casefold() in self._names else ()
 
     def renamed_from(self, table: TableId) -> TableId | None:
         """Return the name that `table` had before the statements; None if they do not rename it."""
