@@ -39,7 +39,6 @@ _CONFLICTS: Final = tuple(
 _CONFLICT: Final = (
     "the mirror committed meanwhile; it merges files itself between batches, unless that is disabled"
 )
-_REMOVED: Final = "the table was dropped or renamed meanwhile"
 
 _ALWAYS: Final = (Step.MANIFESTS, Step.ORPHANS)
 """Steps that find out by themselves whether they are due."""
@@ -95,15 +94,7 @@ class TableReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
-        return {
-            "table": self.table,
-            "source": self.source,
-            "before": asdict(self.before),
-            "after": None if self.after is None else asdict(self.after),
-            "due": [str(step) for step in self.due],
-            "done": [asdict(report) for report in self.done],
-            "problems": {str(step): reason for step, reason in self.problems.items()},
-        }
+        return asdict(self)
 
 
 def maintain(
@@ -149,13 +140,13 @@ def maintain_tables(
     folders, reports = _known_folders(config), []
     for number, target in enumerate(targets):
         on_progress(str(target), number, len(targets))
-        work = TableWork(lake, target, settings_of(config, target), folders, warehouse=config.lake.warehouse)
 
         def on_step(step: Step, table: Target = target, done: int = number) -> None:
             on_progress(f"{table}: {step}", done, len(targets))
 
-        work.on_step = on_step
-        if (report := work.run()) is not None:
+        settings, warehouse = settings_of(config, target), config.lake.warehouse
+        report = maintain_table(lake, target, settings, folders, warehouse=warehouse, on_step=on_step)
+        if report is not None:
             reports.append(report)
         on_progress(str(target), number + 1, len(targets))
     return tuple(reports)
@@ -171,100 +162,65 @@ def _known_folders(config: Config) -> tuple[TableFolders, ...] | LakeUnavailable
         return LakeUnavailable(first_line(error))
 
 
-class TableWork:
-    """The maintenance of one lake table.
+def maintain_table(
+    lake: Lake,
+    target: Target,
+    settings: MaintenanceConfig,
+    folders: Sequence[TableFolders] | LakeUnavailable,
+    load: Load | None = None,
+    warehouse: str | None = None,
+    on_step: Callable[[Step], None] = lambda _: None,
+) -> TableReport | None:
+    """Carry out all due steps of a table, without limits of time and size. Return None if it does not exist.
 
     Args:
         folders: the folders of all tables of the catalog, or why they are unknown; then orphan files stay.
-        warehouse: see `Maintenance`.
         load: loads the table's current state; None if it does not exist.
-
-    Attributes:
+        warehouse: see `Maintenance`.
         on_step: called before each step.
+
+    Raises:
+        JavaGone: Spark's Java process ended.
     """
+    loads: Load = load or (lambda: lake.load(target.namespace, target.name))
+    if (table := loads()) is None:
+        return None
+    known, unknown = (None, folders) if isinstance(folders, LakeUnavailable) else (folders, None)
+    due, done, problems = list[Step](), list[StepReport](), dict[Step, str]()
+    always = _ALWAYS if unknown is None else {*_ALWAYS} - {Step.ORPHANS}
+    facts = before = table_facts(table)
 
-    def __init__(
-        self,
-        lake: Lake,
-        target: Target,
-        settings: MaintenanceConfig,
-        folders: Sequence[TableFolders] | LakeUnavailable,
-        load: Load | None = None,
-        warehouse: str | None = None,
-    ) -> None:
-        self._lake = lake
-        self._target = target
-        self._settings = settings
-        self._warehouse = warehouse
-        self._folders = None if isinstance(folders, LakeUnavailable) else folders
-        self._unknown = folders.message if isinstance(folders, LakeUnavailable) else None
-        self._load: Load = load or (lambda: lake.load(target.namespace, target.name))
-        self._table: LakeTable | None = None
-        self.on_step: Callable[[Step], None] = lambda _: None
+    def reload() -> None:
+        nonlocal table
+        if (found := loads()) is None:
+            raise LakeUnavailable("the table was dropped or renamed meanwhile")
+        table = found
 
-    def run(self) -> TableReport | None:
-        """Carry out all due steps, without limits of time and size. Return None if the table does not exist.
+    def attempt() -> StepReport:
+        return Maintenance(lake, table, settings, folders=known, warehouse=warehouse).run(step)
 
-        Raises:
-            JavaGone: Spark's Java process ended.
-        """
-        done: list[StepReport] = []
-        problems: dict[Step, str] = {}
-        self._table = self._load()
-        if self._table is None:
-            return None
-        before = table_facts(self._table)
-        due: list[Step] = []
-        for step in Step:
-            # The steps before may have done its work too, or may have made it due.
-            if step in self._due(self._facts() or before):
-                due.append(step)
-            elif step not in _ALWAYS or (step is Step.ORPHANS and self._unknown is not None):
-                continue
-            self.on_step(step)
-            try:
-                done.append(self._step(step))
-            except CommitConflict as error:
-                problems[step] = error.message
-            except (LakeError, PySparkException, Py4JError) as error:
-                check_java(self._lake.spark)
-                problems[step] = first_line(error)
-                break
-        if self._unknown is not None:
-            problems[Step.ORPHANS] = f"the folders of the other tables are unknown: {self._unknown}"
-        return TableReport(
-            str(self._target),
-            self._target.source,
-            TableSize.of(before),
-            TableSize.of(self._facts() or before),
-            tuple(due),
-            tuple(done),
-            problems,
-        )
-
-    def _due(self, facts: TableFacts) -> tuple[Step, ...]:
-        return due_steps(facts, MergedFiles(), self._settings, now_ms())
-
-    def _facts(self) -> TableFacts | None:
-        return None if self._table is None else table_facts(self._table)
-
-    def _step(self, step: Step) -> StepReport:
-        def attempt() -> StepReport:
-            if self._table is None:
-                raise LakeUnavailable(_REMOVED)
-            work = Maintenance(
-                self._lake,
-                self._table,
-                self._settings,
-                folders=self._folders,
-                warehouse=self._warehouse,
-            )
-            return work.run(step)
-
-        return without_conflicts(attempt, self._reload)
-
-    def _reload(self) -> None:
-        self._table = self._load()
+    for step in Step:
+        # The steps before may have done its work too, or may have made it due.
+        is_due = step in due_steps(facts, MergedFiles(), settings, now_ms())
+        if not is_due and step not in always:
+            continue
+        due += [step] if is_due else []
+        on_step(step)
+        try:
+            done.append(without_conflicts(attempt, reload))
+        except CommitConflict as error:
+            problems[step] = error.message
+        except (LakeError, PySparkException, Py4JError) as error:
+            check_java(lake.spark)
+            problems[step] = first_line(error)
+            break
+        facts = table_facts(table)
+    if unknown is not None:
+        problems[Step.ORPHANS] = f"the folders of the other tables are unknown: {unknown.message}"
+    after = TableSize.of(table_facts(table))
+    return TableReport(
+        str(target), target.source, TableSize.of(before), after, tuple(due), tuple(done), problems
+    )
 
 
 def without_conflicts(attempt: Callable[[], StepReport], reload: Callable[[], None]) -> StepReport:

@@ -1,8 +1,8 @@
 """Write the report of a check for programs; described in schemas/verify-report-v1.json."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from replicator.verify.results import Kind, Report, TableResult
 
@@ -24,33 +24,23 @@ def to_json(report: Report) -> dict[str, Any]:
     }
 
 
+_NAMES: Final = {
+    "fetched": "fetched_rows",
+    "later": "undone_images",
+    "is_sampled": "sampled",
+    "excluded": "excluded_columns",
+    "masked": "masked_columns",
+    "earlier": "earlier_rows",
+}
+_RESULTS: Final = TypeAdapter(TableResult)
+_LEFT_OUT: Final = frozenset({"counts", "offsets", "topic_id", "narrowed", "passing", "upto"})
+
+
 def _table(result: TableResult) -> dict[str, Any]:
-    values: Mapping[str, Any] = asdict(result)
-    return {
-        "table": result.table,
-        "verdict": str(result.verdict),
-        "reason": result.reason,
-        "source_rows": result.source_rows,
-        "lake_rows": result.lake_rows,
-        "missing": result.counts.get(Kind.MISSING, 0),
-        "unexpected": result.counts.get(Kind.UNEXPECTED, 0),
-        "different": result.counts.get(Kind.DIFFERENT, 0),
-        "complete": result.complete,
-        "schema": [{"severity": str(f.severity), "text": f.text} for f in result.schema],
-        "rows": [
-            {**row, "kind": str(row["kind"]), "columns": list(row["columns"])} for row in values["rows"]
-        ],
-        "by": result.by,
-        "chunks": list(values["chunks"]),
-        "fetched_rows": result.fetched,
-        "undone_images": result.later,
-        "sampled": result.is_sampled,
-        "excluded_columns": list(result.excluded),
-        "masked_columns": list(result.masked),
-        "seconds": round(result.seconds, 3),
-        "position": result.position,
-        "since": result.since,
-        "earlier_rows": result.earlier,
-        "checks": result.checks,
-        "repaired": result.repaired,
+    values = {
+        name: value
+        for name, value in _RESULTS.dump_python(result, mode="json").items()
+        if name not in _LEFT_OUT
     }
+    counts = {str(kind): result.counts.get(kind, 0) for kind in Kind}
+    return {_NAMES.get(n, n): v for n, v in values.items()} | counts | {"seconds": round(result.seconds, 3)}

@@ -19,7 +19,7 @@ from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.table_reader import Target
 from replicator.operations.drop import plan_drop
-from replicator.operations.maintain import TableReport, TableWork, maintain_tables
+from replicator.operations.maintain import TableReport, maintain_table, maintain_tables
 from replicator.operations.status.mirror_status import TableMaintenance
 from replicator.operations.status.read import read_status
 from tests.oracle.model import Record
@@ -168,7 +168,7 @@ def test_maintain_repeats_a_step_when_the_mirror_commits_meanwhile(lake: LakeHar
         loads.append(loaded(opened) if loads else stale)
         return loads[-1]
 
-    report = TableWork(opened, MIRROR, config.maintenance, read_folders(config.lake), load).run()
+    report = maintain_table(opened, MIRROR, config.maintenance, read_folders(config.lake), load)
     assert report is not None
     assert report.problems == {}
     assert len(loads) == 2
@@ -252,8 +252,8 @@ def test_orphans_stay_when_the_folders_of_other_tables_are_unknown(lake: LakeHar
     write_commits(lake, config, 1)
     file = orphan(table(lake), "old.parquet", 4)
     opened = Lake(lake.session(config))
-    work = TableWork(opened, MIRROR, config.maintenance, LakeUnavailable("the metadata of x.y is damaged"))
-    report = work.run()
+    unknown = LakeUnavailable("the metadata of x.y is damaged")
+    report = maintain_table(opened, MIRROR, config.maintenance, unknown)
     assert report is not None
     assert report.problems == {
         Step.ORPHANS: "the folders of the other tables are unknown: the metadata of x.y is damaged"

@@ -3,20 +3,19 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from replicator.config import Config
+from replicator.consumer.files import change_column_of
 from replicator.errors import ArchiveError, SchemaError
 from replicator.lake.reading.reader import newest_marker, open_catalog, tables_in
-from replicator.model.changelog import change_column
 from replicator.model.common import counted
 from replicator.model.table import lake_names
 from replicator.schema.types.table import Form
@@ -127,30 +126,8 @@ class DemoResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs."""
-        return {
-            "version": 1,
-            "match": self.match,
-            "folder": str(self.folder),
-            "namespace": self.namespace,
-            "catalog_uri": self.catalog_uri,
-            "events": self.events,
-            "seconds": round(self.seconds, 3),
-            "tables": [
-                {
-                    "source": table.source,
-                    "table": table.table,
-                    "verdict": table.verdict,
-                    "reason": table.reason,
-                    "rows": table.rows,
-                    "source_rows": table.source_rows,
-                    "checksum": table.checksum,
-                    "source_checksum": table.source_checksum,
-                    "changes": dict(table.changes),
-                    "position": table.position,
-                }
-                for table in self.tables
-            ],
-        }
+        shown = {"folder": str(self.folder), "seconds": round(self.seconds, 3)}
+        return {"version": 1, "match": self.match, **asdict(self), **shown}
 
 
 def compare_lake(
@@ -164,12 +141,8 @@ def compare_lake(
             _compare(name, recorded, config.lake.namespace, mirrors, changelogs)
             for name, recorded in source.tables.items()
         )
-        uri = _catalog_uri(catalog)
+        uri = str(catalog.properties.get("uri", ""))
     return DemoResult(folder, config.lake.namespace, uri, events, seconds, tables)
-
-
-def _catalog_uri(catalog: Catalog) -> str:
-    return str(catalog.properties.get("uri", ""))
 
 
 def _compare(
@@ -222,10 +195,7 @@ def changes_by_kind(changelog: Table | None) -> dict[str, int]:
     """Return change kind → number of rows of a changelog; empty if there is no changelog."""
     if changelog is None:
         return {}
-    names = [field.name for field in changelog.schema().fields]
-    column = max((name for name in names if name.lstrip("_") == "change"), key=len, default=None)
-    if column is None:
-        column = change_column(names)
+    column = change_column_of(changelog.schema())
     kinds = changelog.scan(selected_fields=(f"{column}.kind",)).to_arrow().column(column)
     counted = Counter[str]()
     for chunk in kinds.chunks:

@@ -97,7 +97,7 @@ def test_dry_run_reports_the_facts_of_a_table(config: Config, lake: SqlCatalog) 
         "deleted_rows": 0,
         "snapshots": 3,
     }
-    assert (shown["source"], shown["after"], shown["due"]) == ("shop.orders", None, ["merge data files"])
+    assert (shown["source"], shown["after"], shown["due"]) == ("shop.orders", None, ("merge data files",))
 
 
 def test_patterns_select_source_tables_and_leave_out_the_quarantine(config: Config, lake: SqlCatalog) -> None:

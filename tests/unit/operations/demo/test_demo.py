@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import Config
 from replicator.errors import ArchiveError, UsageError
+from replicator.model.changelog import FIRST_FIELDS
 from replicator.operations.demo import RECORDING, prepare
 from replicator.operations.demo.compare import (
     DemoResult,
@@ -57,7 +58,7 @@ def config(tmp_path: Path) -> Config:
     catalog.create_table("shop.orders", ORDERS.schema).append(ORDERS)
     catalog.create_table("shop.carts", ORDERS.schema)
     kinds = ["INSERT", "INSERT", "INSERT", "UPDATE_BEFORE", "UPDATE_AFTER"]
-    change = pa.array([{"kind": kind, "op": "x"} for kind in kinds])
+    change = pa.array([dict.fromkeys(sorted(FIRST_FIELDS), "x") | {"kind": kind} for kind in kinds])
     changes = pa.table({"id": pa.array([1, 2, 3, 1, 1], pa.int64()), "_change": change})
     catalog.create_table("shop_changes.orders", changes.schema).append(changes)
     catalog.close()
