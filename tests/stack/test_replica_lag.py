@@ -8,7 +8,7 @@ from replicator.config import Config
 from replicator.errors import PrivilegeError
 from replicator.model.table import TableId
 from replicator.operations.check.source_facts import read_source_facts
-from replicator.operations.check.tables import check_replicas, read_replicas
+from replicator.operations.check.tables import check_replicas
 from replicator.sources.mysql.connection import MySqlServer, connect_to
 from replicator.sources.mysql.replication import ReplicaLag, read_replica_lag, watched_servers
 from replicator.sources.mysql.throttle import StopSignal, Throttle
@@ -63,10 +63,10 @@ def test_reading_waits_while_a_replica_of_the_source_is_behind(
         bootstrap={"max_replica_lag": "1 second"},
     )
     assert read_source_facts(as_source).is_replica
-    assert [r.status for r in check_replicas(read_replicas(as_source), as_source)] == ["ok"]
+    assert [r.status for r in check_replicas(as_source, as_source.bootstrap.max_replica_lag or 0.0)] == ["ok"]
     replica.execute("STOP REPLICA SQL_THREAD", "CHANGE REPLICATION SOURCE TO SOURCE_DELAY = 3600")
     assert lag_of(own) == ReplicaLag(None)
-    assert [r.status for r in check_replicas(read_replicas(config), config)] == ["warn"]
+    assert [r.status for r in check_replicas(config, config.bootstrap.max_replica_lag or 0.0)] == ["warn"]
     assert not read_source_facts(config).is_replica
     replica.execute("START REPLICA SQL_THREAD")
     source_database.execute("CREATE TABLE a (id INT PRIMARY KEY)")
@@ -96,7 +96,7 @@ def test_a_user_without_the_privilege_is_named(source_database: SourceDatabase, 
         f"CREATE USER poor IDENTIFIED BY '{password}'",
     )
     config = configured(source_database, replica, "poor")
-    (result,) = check_replicas(read_replicas(config), config)
+    (result,) = check_replicas(config, config.bootstrap.max_replica_lag or 0.0)
     assert result.status == "fail"
     assert "REPLICATION CLIENT" in result.found + result.next_step
     with pytest.raises(PrivilegeError):

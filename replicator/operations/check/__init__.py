@@ -151,11 +151,11 @@ def _source(config: Config) -> list[CheckResult]:
 
 
 def _replicas(config: Config) -> Iterable[CheckResult]:
-    if config.bootstrap.max_replica_lag is None:
+    if (limit := config.bootstrap.max_replica_lag) is None:
         return []
-    from replicator.operations.check.tables import check_replicas, read_replicas  # noqa: PLC0415 - heavy
+    from replicator.operations.check.tables import check_replicas  # noqa: PLC0415 - heavy
 
-    return check_replicas(read_replicas(config), config)
+    return check_replicas(config, limit)
 
 
 def _topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
@@ -217,19 +217,7 @@ def _connector(config: Config) -> list[CheckResult]:
         ]
     connector = read_connector(config.log)
     reached = ok("connector: reachable", f"Kafka Connect at {without_login(config.log.connect_url)}")
-    return [
-        reached,
-        *check_connector(
-            connector,
-            config.log.allow_lossy,
-            mirror=config.mirror.name,
-            log_format=config.log.format,
-            flattened=config.log.flattened,
-            reads_rows=not config.reads_new_tables,
-            numbered=config.log.transactions,
-        ),
-        *check_selection(connector, config),
-    ]
+    return [reached, *check_connector(connector, config), *check_selection(connector, config)]
 
 
 def _registry(config: Config) -> list[CheckResult]:

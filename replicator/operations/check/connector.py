@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from replicator.config import Config
+from replicator.config import Config, KafkaLog
 from replicator.model.events import ADD_FIELDS
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
 from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
@@ -42,7 +42,11 @@ class _Rule:
     bearable: tuple[str, ...] = ()
 
 
+_CONFLUENT_FORMAT = {"as-confluent": "true", "headers.enabled": "false", "use-id": "contentId"}
+"""Options of Apicurio's converter."""
 _SNAPSHOT = "snapshot.mode"
+_PRECISION = "time.precision.mode"
+_MICROSECONDS = "adaptive_time_microseconds"
 _RULES = (
     _Rule("skipped.operations", "t", ("none",), "TRUNCATE and other skipped operations never reach the lake"),
     _Rule(
@@ -59,9 +63,9 @@ _RULES = (
         "BIGINT UNSIGNED above 9223372036854775807 turns negative",
     ),
     _Rule(
-        "time.precision.mode",
-        "adaptive_time_microseconds",
-        ("adaptive_time_microseconds", "microseconds"),
+        _PRECISION,
+        _MICROSECONDS,
+        (_MICROSECONDS, "microseconds"),
         "times lose microseconds, or the connector fails at years and TIMEs that the mode cannot hold",
     ),
     _Rule(
@@ -181,39 +185,26 @@ def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
         yield ok("log: retention", "unlimited" if kept is None else days(kept / 1000))
 
 
-def check_connector(
-    connector: ConnectorFacts | None,
-    allowed: Collection[str] = (),
-    *,
-    mirror: str = "",
-    log_format: str = "json",
-    flattened: bool = False,
-    reads_rows: bool = True,
-    numbered: bool = False,
-) -> list[CheckResult]:
-    """Run every check of the connector of a log in `log_format`, in the order of the report.
-
-    `reads_rows` is whether the rows of new tables come from the connector, and not from the mirror.
-    `numbered` is whether it must number the events of each transaction.
-    `allowed` are the losses of log.allow_lossy. `replicator connect` manages the connector with the same name as
-    the `mirror`.
-    """
-    if connector is None:
+def check_connector(connector: ConnectorFacts | None, config: Config) -> list[CheckResult]:
+    """Run every check of the connector of a Kafka log, in the order of the report."""
+    log = config.log
+    if connector is None or not isinstance(log, KafkaLog):
         return [
             warn("connector: registered", "no connector has this topic.prefix", "run: replicator connect")
         ]
+    options = connector.options
+    rules = [*_rules(options), *_rules_of_format(options, log)]
     return [
-        _running(connector, mirror),
+        _running(connector, config.mirror.name),
         *(
-            _rule(rule, connector.options, allowed)
-            for rule in _rules(connector.options)
-            if reads_rows or rule.option != _SNAPSHOT
+            _rule(rule, options, log.allow_lossy)
+            for rule in rules
+            # The mirror may read the rows of new tables.
+            if rule.option != _SNAPSHOT or not config.reads_new_tables
         ),
-        _heartbeats(connector.options),
-        *_numbers(connector.options, numbered),
-        *_shape(connector.options, log_format, flattened),
-        *(_json(connector.options) if log_format == "json" else _avro(connector.options)),
-        *_left_out(connector.options, allowed),
+        _heartbeats(options),
+        *_transforms(options, log.flattened),
+        *_left_out(options, log.allow_lossy),
     ]
 
 
@@ -250,6 +241,35 @@ def _rules(options: Mapping[str, str]) -> tuple[_Rule, ...]:
     if "apicurio" in converter:
         return _RULES
     return (*_RULES, _CONFLUENT_NULLS if "confluent" in converter else _JSON_NULLS)
+
+
+def _rules_of_format(options: Mapping[str, str], log: KafkaLog) -> Iterator[_Rule]:
+    """Yield the rules for the events that a log must have."""
+    yield _Rule("connector.class", "missing", (_MYSQL_CONNECTOR,), "no other one can be used", lossy=False)
+    for side in ("key.converter", "value.converter"):
+        # If it is not set, the worker's own converter applies, which cannot be queried.
+        if side in options:
+            step = f'log.format is "{log.format}"; run: replicator connect'
+            yield _Rule(side, "", _CONVERTERS[log.format], step, lossy=False)
+        if log.format == "avro" and "apicurio" in options.get(side, ""):
+            for name, value in _CONFLUENT_FORMAT.items():
+                option = f"{side}.apicurio.registry.{name}"
+                yield _Rule(
+                    option, "not set", (value,), "only Confluent's wire format can be read", lossy=False
+                )
+    if log.transactions:
+        step = "else equal changes of a compressed transaction look redelivered; replicator connect sets it"
+        yield _Rule("provide.transaction.metadata", "false", ("true",), step, lossy=False)
+    if log.format == "avro":
+        step = "a column whose name Avro does not allow stops the connector"
+        option = "field.name.adjustment.mode"
+        yield _Rule(option, "none", ("avro", "avro_unicode"), step, lossy=False, bearable=("none",))
+    elif options.get("value.converter.schemas.enable", "true") == "false":
+        step = "types of events without schemas come from the source's current definition otherwise"
+        yield _Rule("include.schema.changes", "true", ("true",), step, lossy=False, bearable=("false",))
+        if options.get(_PRECISION) == "microseconds":
+            step = "without schemas, other modes cannot be distinguished"
+            yield _Rule(_PRECISION, _MICROSECONDS, (_MICROSECONDS,), step, lossy=False)
 
 
 def _is_allowed(option: str, allowed: Collection[str]) -> bool:
@@ -293,17 +313,6 @@ def _heartbeats(options: Mapping[str, str]) -> CheckResult:
     )
 
 
-def _numbers(options: Mapping[str, str], numbered: bool) -> Iterator[CheckResult]:
-    """Check that the connector numbers the events of each transaction, if it must."""
-    option = "provide.transaction.metadata"
-    value = options.get(option, "false")
-    if numbered and value != "true":
-        step = "run: replicator connect, or set it to true: without numbers, equal changes of a compressed transaction"
-        yield fail(f"connector: {option}", value, f"{step} cannot be distinguished from redelivered ones")
-    elif numbered:
-        yield ok(f"connector: {option}", value)
-
-
 def _rule(rule: _Rule, options: Mapping[str, str], allowed: Collection[str]) -> CheckResult:
     value = options.get(rule.option, rule.default)
     name = f"connector: {rule.option}"
@@ -320,20 +329,8 @@ def _permit(option: str) -> str:
     return f'allow the loss: allow_lossy = ["{option}"] in [log]'
 
 
-def _shape(options: Mapping[str, str], log_format: str, flattened: bool) -> Iterator[CheckResult]:
-    """Check the format of the events."""
-    kind = options.get("connector.class", "")
-    if kind != _MYSQL_CONNECTOR:
-        yield fail("connector: connector.class", kind or "missing", f"must be {_MYSQL_CONNECTOR}")
-    good = _CONVERTERS[log_format]
-    for option in ("key.converter", "value.converter"):
-        # If it is not set, the worker's own converter applies, which cannot be queried.
-        if option in options and options[option] not in good:
-            yield fail(
-                f"connector: {option}",
-                options[option],
-                f'must be {" or ".join(good)} with log.format = "{log_format}"; run: replicator connect',
-            )
+def _transforms(options: Mapping[str, str], flattened: bool) -> Iterator[CheckResult]:
+    """Check what the connector does with its events."""
     transforms = {
         name: options.get(f"transforms.{name}.type", "")
         for part in options.get("transforms", "").split(",")
@@ -343,45 +340,6 @@ def _shape(options: Mapping[str, str], log_format: str, flattened: bool) -> Iter
         yield from _transform(name, kind, options, flattened)
     if flattened and not any(kind.endswith(_FLATTENS) for kind in transforms.values()):
         yield fail("connector: transforms", "nothing flattens the events", "set log.flattened = false")
-
-
-def _json(options: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check options that matter for JSON only."""
-    schemaless = options.get("value.converter.schemas.enable", "true") == "false"
-    if schemaless and options.get("include.schema.changes", "true") == "false":
-        yield warn(
-            "connector: include.schema.changes",
-            "false",
-            "set it to true: without it, types of events without schemas come from the source's current definition",
-        )
-    precision = options.get("time.precision.mode", "adaptive_time_microseconds")
-    if schemaless and precision == "microseconds":
-        yield fail(
-            "connector: time.precision.mode",
-            precision,
-            "remove it: without schemas, other modes cannot be distinguished",
-        )
-
-
-def _avro(options: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Check options that matter for Avro only."""
-    for side in ("key.converter", "value.converter"):
-        if "apicurio" in options.get(side, ""):
-            wanted = {"as-confluent": "true", "headers.enabled": "false", "use-id": "contentId"}
-            for name, value in wanted.items():
-                option = f"{side}.apicurio.registry.{name}"
-                if options.get(option) != value:
-                    yield fail(
-                        f"connector: {option}",
-                        options.get(option, "not set"),
-                        f"set it to {value}: only Confluent's wire format can be read",
-                    )
-    if options.get("field.name.adjustment.mode", "none") == "none":
-        yield warn(
-            "connector: field.name.adjustment.mode",
-            "none",
-            "set it to avro: a column whose name Avro does not allow stops the connector",
-        )
 
 
 def _transform(name: str, kind: str, options: Mapping[str, str], flattened: bool) -> Iterator[CheckResult]:

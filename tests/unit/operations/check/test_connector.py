@@ -9,7 +9,8 @@ import pytest
 from replicator.config import Config, KafkaLog
 from replicator.config.paths import resource
 from replicator.errors import LogUnavailable
-from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
+from replicator.operations.check.connector import check_connector as check
+from replicator.operations.check.connector import check_selection, check_topics, losses
 from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
 from replicator.sources.connector.connect import failure_hint
@@ -58,6 +59,20 @@ def config() -> Config:
     )
 
 
+def check_connector(
+    found: ConnectorFacts | None, *, mirror: str = "shop", reads_rows: bool = True, **log: object
+) -> list[CheckResult]:
+    kafka = {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "p", "format": "json", **log}
+    if kafka["format"] == "avro":
+        kafka["registry_url"] = "http://r:1"
+    settings = minimal_config(
+        mirror={"name": mirror},
+        source={"url": "mysql://u@h/shop", "tables": ["shop.*"]},
+        log=kafka | ({} if reads_rows else {"connect_url": "http://c:1"}),
+    )
+    return check(found, settings)
+
+
 def trouble(results: list[CheckResult]) -> dict[str, CheckResult]:
     return {result.name: result for result in results if result.status != "ok"}
 
@@ -90,10 +105,10 @@ def test_check_topics_warns_of_compaction_and_short_retention(config: Config) ->
 
 def test_check_connector_fails_when_it_must_number_events_and_does_not() -> None:
     name = "connector: provide.transaction.metadata"
-    missing = trouble(check_connector(connector(SAFE), numbered=True))[name]
-    assert (missing.status, missing.found) == ("fail", "false")
+    missing = trouble(check_connector(connector(SAFE), transactions=True))[name]
+    assert (missing.status, missing.found) == ("fail", "false (the default)")
     numbering = connector(SAFE | {"provide.transaction.metadata": "true"})
-    assert trouble(check_connector(numbering, numbered=True)) == {}
+    assert trouble(check_connector(numbering, transactions=True)) == {}
 
 
 def test_check_selection_warns_when_the_tables_have_changed_since_connect(config: Config) -> None:
@@ -210,8 +225,8 @@ def test_check_connector_reports_each_configured_transform() -> None:
 
 @pytest.mark.parametrize("options", [APICURIO, CONFLUENT])
 def test_check_connector_accepts_converters_of_both_registries(options: dict[str, str]) -> None:
-    assert trouble(check_connector(connector(options), log_format="avro")) == {}
-    found = trouble(check_connector(connector(options), log_format="json"))
+    assert trouble(check_connector(connector(options), format="avro")) == {}
+    found = trouble(check_connector(connector(options), format="json"))
     assert {name for name, result in found.items() if result.status == "fail"} == {
         "connector: key.converter",
         "connector: value.converter",
@@ -231,7 +246,7 @@ def test_check_connector_accepts_converters_of_both_registries(options: dict[str
 def test_check_connector_reports_wrong_avro_options(
     options: dict[str, str], option: str, value: str, status: str
 ) -> None:
-    found = trouble(check_connector(connector(options | {option: value}), log_format="avro"))
+    found = trouble(check_connector(connector(options | {option: value}), format="avro"))
     assert found[f"connector: {option}"].status == status
 
 
