@@ -74,7 +74,10 @@ class _Begun:
 
 
 class ConnectorRepair:
-    """The repairs of one mirror's connector. Any thread may request one; `load` and `step` are for the scheduler's."""
+    """The repairs of one mirror's connector. Any thread may request one.
+
+    `load` and `step` are for the scheduler's; they may raise LakeUnavailable, and forget nothing then.
+    """
 
     def __init__(self, context: MirrorContext) -> None:
         self._context = context
@@ -147,11 +150,7 @@ class ConnectorRepair:
             self._client.reset(name)
 
     def load(self) -> None:
-        """Learn what an earlier process has begun; `step` completes it.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Learn what an earlier process has begun; `step` completes it."""
         if self._client is None:
             return
         lake, config = self._context.lake, self._context.config
@@ -162,11 +161,7 @@ class ConnectorRepair:
         self._must_look = True
 
     def step(self) -> None:
-        """Do what can be done now.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer; nothing is forgotten.
-        """
+        """Do what can be done now."""
         if self._client is None or time.monotonic() < self._due_at:
             return
         if not (self.is_busy or self._must_look):

@@ -97,25 +97,20 @@ class Requests(Protocol):
 
 
 class Watch(Protocol):
-    """Notices what the events do not show, and requests re-reads. It is called in the scheduler's thread."""
+    """Notices what the events do not show, and requests re-reads. It is called in the scheduler's thread.
+
+    `start` and `step` may raise LakeUnavailable; nothing is forgotten then.
+    """
 
     @property
     def is_behind(self) -> bool:
         """Whether it may still find something that has happened already."""
 
     def start(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Begin to watch."""
 
     def step(self) -> None:
-        """Do what can be done between two batches.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer; nothing is forgotten.
-        """
+        """Do what can be done between two batches."""
 
     def close(self) -> None:
         """Stop watching, without waiting for a thread."""

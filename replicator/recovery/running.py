@@ -41,7 +41,7 @@ OnEnd = Callable[[Request], None]
 
 
 class RunningRereads:
-    """The re-reads of one mirror that are under way. All methods are for the scheduler's thread.
+    """The re-reads of one mirror that are under way. For the scheduler's thread; all methods may raise LakeUnavailable.
 
     Attributes:
         begun: how many have begun.
@@ -102,11 +102,7 @@ class RunningRereads:
         return self._retries.must_wait(table)
 
     def begin(self, request: Request) -> None:
-        """Carry out a request.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Carry out a request."""
         self._active[request.table] = self._reread(request)
         self.begun += 1
 
@@ -120,11 +116,7 @@ class RunningRereads:
         self._reread(request).end(Phase.FAILED, problem=problem)
 
     def step(self, first: Offsets, *, publishes: bool) -> None:
-        """Do what can be done between two batches; `first` is the first offsets of the log.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Do what can be done between two batches; `first` is the first offsets of the log."""
         for table, reread in list(self._active.items()):
             if not self._stopping.is_set() and not self._retries.must_wait(table):
                 self._advance(table, reread, first.get(self._topic(table), {}), publishes=publishes)

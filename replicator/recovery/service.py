@@ -21,7 +21,7 @@ from replicator.errors import (
     TablePaused,
 )
 from replicator.model.common import now_ms
-from replicator.model.reread import Narrowed, Phase, Request, new_request
+from replicator.model.reread import REREAD_KEY, Narrowed, Phase, Request, new_request, requests_in
 from replicator.model.table import TableId
 from replicator.recovery.connector_repair import LOST_BINLOG, ConnectorRepair
 from replicator.recovery.gaps import LeftOutTables, notice_other_prefix
@@ -29,13 +29,14 @@ from replicator.recovery.new_tables import NewTables, present_tables
 from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.policy import Healing
 from replicator.recovery.request import Requests, Tables, Watch
-from replicator.recovery.request_book import RequestBook
 from replicator.recovery.running import RunningRereads
 from replicator.schema.evolution.plan import heals_rows
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
+_POLL_S: Final = 2.0
+"""How often the lake is asked for new requests, which any process can make."""
 _RESET_S: Final = 10.0
 """Delay before the connector's reset is tried again."""
 _LEFT_OUT: Final = (
@@ -47,7 +48,7 @@ MakeWatches = Callable[[Requests], Sequence[Watch]]
 
 
 class Recovery:
-    """The re-reads of one mirror. All methods are for the scheduler's thread.
+    """The re-reads of one mirror. All methods are for the scheduler's thread, and may raise LakeUnavailable.
 
     Attributes:
         connector: the repairs of the connector.
@@ -67,14 +68,14 @@ class Recovery:
         self._stopping = stopping
         self._noted = noted or NotedFailure(context.config)
         self._reset_at = 0.0
-        self._book = RequestBook(context)
+        # The newest request of each table, also if it has ended; None until those of earlier processes were read.
+        self._newest: dict[TableId, Request] | None = None
+        self._read_at = -_POLL_S
         self._waiting: dict[TableId, Request] = {}
         self._new_tables = NewTables(context)
         self._left_out = LeftOutTables(context)
         self._healing = Healing(context.config.heal, possible=context.config.can_read_source)
-        self._running = RunningRereads(
-            context, tables, self._new_tables, self._book.record, stopping, self._ended
-        )
+        self._running = RunningRereads(context, tables, self._new_tables, self._record, stopping, self._ended)
         self.connector = ConnectorRepair(context)
         self._watches = tuple(watches(self))
         tables.on_pause(self._table_paused)
@@ -85,9 +86,6 @@ class Recovery:
         """Learn what earlier processes left, and read the tables again of which the topics may lack changes.
 
         They are paused until then; see `gaps`. It must be called before the first batch.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
         """
         self.connector.load()
         notice_other_prefix(self._context, self._tables)
@@ -103,11 +101,7 @@ class Recovery:
                 self.request([table], reason, self._healing.max_rows)
 
     def start(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Begin to watch."""
         for watch in self._watches:
             watch.start()
 
@@ -141,11 +135,7 @@ class Recovery:
         return [*self._running.ended, *self._running.requests.values(), *self._waiting.values()]
 
     def ask_for_new_tables(self) -> None:
-        """Let the next step ask the source for new tables, and know what was requested until now.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Let the next step ask the source for new tables, and know what was requested until now."""
         self._load()
         self._new_tables.ask_now()
 
@@ -165,12 +155,9 @@ class Recovery:
         """Do what can be done between two batches: start reading, apply some events, publish what is complete.
 
         `first` is the first offsets of the log. Nothing is published unless the mirror `publishes`.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
         """
         self._left_out.record()
-        if self._book.is_due:
+        if time.monotonic() >= self._read_at + _POLL_S:
             self._load()
         for watch in self._watches:
             watch.step()
@@ -211,49 +198,48 @@ class Recovery:
         max_rows: int | None = None,
         narrowed: Mapping[TableId, Narrowed] | None = None,
     ) -> None:
-        """Request re-reads of tables, or of a part of those in `narrowed`, unless one is known that reads as much.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
-        if not self._book.is_read:
+        """Request re-reads of tables, or of a part of those in `narrowed`, unless one is known that reads as much."""
+        if self._newest is None:
             self._load()
         for table in tables:
             part, known = (narrowed or {}).get(table), self._waiting.get(table)
             if self._running.request_of(table) is None and (known is None or not known.covers(part)):
                 request = self._with_hold(new_request(table, reason, max_rows, part))
-                self._book.record(request)
+                self._record(request)
                 self._waiting[table] = request
                 _LOG.info("re-read requested", table=str(table), reason=reason)
 
     def replace(self, requests: Iterable[Request]) -> None:
-        """Carry out requests instead of those that were made before; their tables get no events meanwhile.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Carry out requests instead of those that were made before; their tables get no events meanwhile."""
         for request in requests:
             self._running.cancel(request.table)
             # Held before it is recorded: if that fails, the table must not go on.
             self._waiting[request.table] = replace(request, held=True)
-            self._book.record(self._waiting[request.table])
+            self._record(self._waiting[request.table])
             _LOG.info("re-read requested", table=str(request.table), reason=request.reason)
 
     # Requests.
 
     def _load(self) -> None:
-        """Read the requests in the lake that have not ended. Give up those of tables that are not mirrored any more.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
-        for request in self._book.read():
+        """Read the requests in the lake that have not ended. Give up those of tables that are not mirrored any more."""
+        self._read_at = time.monotonic()
+        properties = self._context.lake.namespace_properties(self._context.config.lake.ops_namespace)
+        self._newest = {request.table: request for request in requests_in(properties)}
+        for request in self._newest.values():
+            if request.has_ended:
+                continue
             known = self._running.request_of(request.table)
             if known is None and self._context.config.includes(str(request.table)):
                 self._waiting[request.table] = self._with_hold(request)
             elif known is None:
                 _LOG.warning("re-read given up, the table is left out", table=str(request.table))
                 self._running.give_up(request, _LEFT_OUT)
+
+    def _record(self, request: Request) -> None:
+        """Write a request to the lake, where a kill does not lose it."""
+        self._newest = {**(self._newest or {}), request.table: request}
+        key, namespace = REREAD_KEY + str(request.table), self._context.config.lake.ops_namespace
+        self._context.lake.set_namespace_property(namespace, key, request.to_json())
 
     def _held(self) -> list[TableId]:
         return [r.table for r in self.requests() if r.held and not r.has_ended]
@@ -309,17 +295,14 @@ class Recovery:
         self._heal()
 
     def _heal(self) -> None:
-        """Request the re-reads of tables whose rows the log cannot tell.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Request the re-reads of tables whose rows the log cannot tell."""
         incomplete = self._incomplete()
         if not self._tables.paused and not incomplete:
             return
-        if not self._book.is_read:
+        if self._newest is None:
             self._load()
-        plan = self._healing.plan(self._tables.paused, incomplete, self._book.newest, now_ms())
+        newest = self._newest or {}
+        plan = self._healing.plan(self._tables.paused, incomplete, newest.get, now_ms())
         for table, at_ms in plan.later.items():
             if not self._running.has_failed(table):
                 self._context.ledger.note_heal(table, at_ms)
@@ -334,11 +317,7 @@ class Recovery:
         return {t: names for t, names in found.items() if heals_rows(config.table(str(t)).schema_changes)}
 
     def _discover(self) -> None:
-        """Request the re-read of tables that the source has and the lake lacks, if the mirror reads new tables.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Request the re-read of tables that the source has and the lake lacks, if the mirror reads new tables."""
         present = self._new_tables.step(self._running.threads)
         self._running.note_present(present)
         for table in present:
@@ -353,11 +332,7 @@ class Recovery:
         return self._new_tables.may_be(table) and self._tables.is_readable(table)
 
     def _recover(self) -> bool:
-        """Let the connector begin again, and request the re-read of all tables. Return whether that is done.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Let the connector begin again, and request the re-read of all tables. Return whether that is done."""
         if time.monotonic() < self._reset_at:
             return False
         try:

@@ -27,10 +27,10 @@ _DOUBLE_BYTES: Final = 8
 _DIGEST_WORDS: Final = 4
 """Number of 64-bit words of a SHA-256."""
 _PRINTED_SCALE: Final = 6
+"""Arrow writes decimals of a larger scale with an exponent."""
 _MICRO_DIGITS: Final = 6
 _CUT_FRACTIONS: Final = (1, 2, 4, 5)
 """Numbers of digits that no unit of Arrow has."""
-"""Arrow writes decimals of a larger scale with an exponent."""
 
 Row = tuple[bytes | None, ...]
 """The canonical forms of columns of a row."""
@@ -111,19 +111,8 @@ def _decimals(values: pa.Array) -> pa.Array:
     scale = values.type.scale
     if 0 <= scale <= _PRINTED_SCALE:
         return values.cast(pa.large_string()).cast(pa.large_binary())
-    # The same digits with the scale 0 are the unscaled numbers.
-    whole = pa.Array.from_buffers(
-        pa.decimal128(values.type.precision, 0), len(values), values.buffers(), offset=values.offset
-    )
-    texts = whole.cast(pa.large_string())
-    negative = pc.starts_with(texts, "-")
-    digits = pc.utf8_lpad(pc.utf8_ltrim(texts, "-"), scale + 1, "0")
-    front, fraction = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale)
-    sign = pc.if_else(negative, pa.scalar("-", pa.large_string()), pa.scalar("", pa.large_string()))
-    point, nothing = pa.scalar(".", pa.large_string()), pa.scalar("", pa.large_string())
-    return pc.binary_join_element_wise(
-        pc.binary_join_element_wise(sign, front, nothing), fraction, point
-    ).cast(pa.large_binary())
+    texts = [None if value is None else f"{value:f}".encode() for value in values.to_pylist()]
+    return pa.array(texts, pa.large_binary())
 
 
 def _days(values: pa.Array) -> pa.Array:

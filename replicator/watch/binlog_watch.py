@@ -127,11 +127,7 @@ class BinlogWatch:
             return self._is_behind or bool(self._ready)
 
     def start(self) -> None:
-        """Start to watch where an earlier process has stopped.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Start to watch where an earlier process has stopped."""
         lake, config = self._context.lake, self._context.config
         self._recorded = watched_in(lake.namespace_properties(config.lake.ops_namespace))
         self._context.prepared.begin()
@@ -143,11 +139,7 @@ class BinlogWatch:
         self._context.prepared.end()
 
     def step(self) -> None:
-        """Pause the tables of what was found, and record up to where the binlog was watched.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer; nothing is forgotten.
-        """
+        """Pause the tables of what was found, and record up to where the binlog was watched."""
         with self._lock:
             ready, watched, behind = list(self._ready), self._watched, self._is_behind
             may_differ = dict(self._may_differ)

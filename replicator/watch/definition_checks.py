@@ -148,9 +148,6 @@ class DefinitionChecks:
         """Compare what was read. If a table differs, pause it, and let the connector read the definitions again.
 
         The schema-change topic must have been read since the last call if `is_behind`.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
         """
         # A re-read that begins may use another definition.
         seen = self._context.schemas.revision, self._statements(), self._requests.begun

@@ -67,11 +67,7 @@ class FailedConnector:
         """Do nothing."""
 
     def step(self) -> None:
-        """Treat what was noted, and take tables in again of which the connector is past the event.
-
-        Raises:
-            LakeUnavailable: the catalog does not answer.
-        """
+        """Treat what was noted, and take tables in again of which the connector is past the event."""
         if time.monotonic() < self._due_at:
             return
         self._due_at = time.monotonic() + _POLL_S

@@ -9,8 +9,10 @@ from replicator.config import Config
 from replicator.lake.rows.counts import row_count, total
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import counted, now_ms
+from replicator.model.compared import Comparison
 from replicator.model.recorded import names_in
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
+from replicator.model.verified import proved_ms
 from replicator.operations.status.lake_state import LakeState, Trouble
 from replicator.operations.status.mirror_status import TableState, TableStatus
 from replicator.schema.evolution.changes import (
@@ -49,6 +51,9 @@ class Judge:
         self._grace_s = config.apply.trigger + _GRACE_S
         self._now_ms = now_ms()
         self._requested_ms = {str(request.table): request.requested_ms for request in lake.rereads}
+        self._checks = {str(check.table): check for check in lake.verified}
+        self._histories = {str(history.table): history for history in lake.checks}
+        self._comparisons = {str(table): found for table, found in lake.comparisons.items()}
         self._equality_files = {entry.table: entry.equality_delete_files for entry in lake.maintenance}
         read = view.offset.ts_sec * 1000 if view.offset and view.offset.ts_sec else 0
         # Changes are read in order: a table that has a change was given all older changes.
@@ -69,10 +74,11 @@ class Judge:
         reason, next_step = self._reason(state, behind, sources)
         if state == "current" and (doubt := self._doubt(sources)) is not None:
             state, (reason, next_step) = "may differ", doubt
-        name_in_lake = ".".join(mirror.name())
+        name_in_lake, source = ".".join(mirror.name()), ", ".join(sources)
+        compared = self._comparisons.get(source) or Comparison(TableId("", source))
         return TableStatus(
             table=name_in_lake,
-            source=", ".join(sources),
+            source=source,
             state=state,
             rows=row_count(mirror),
             changes=None if changelog is None else total(changelog.current_snapshot(), "total-records"),
@@ -94,6 +100,11 @@ class Judge:
             equality_delete_files=self._equality_files.get(name_in_lake, 0),
             equality_deletes=total(snapshot, "total-equality-deletes"),
             kept=kept_from_json(mirror.properties.get(KEPT_KEY)),
+            proved_at=proved_ms(self._checks.get(source), self._histories.get(source)),
+            compared_at=compared.compared_ms,
+            differences=compared.differences,
+            differed_at=compared.differed_ms,
+            difference=compared.cause,
         )
 
     def unread(self, name: str, marker: CommitMarker) -> dict[Partition, tuple[int, int]] | None:
@@ -131,9 +142,8 @@ class Judge:
         """Return why rows may differ from the source, and the next step; None if nothing says so."""
         for source in sources:
             found = self._lake.may_differ.get(source)
-            check = next((c for c in self._lake.verified if str(c.table) == source), None)
             reread = next((r for r in self._lake.rereads if str(r.table) == source), None)
-            if found is not None and not found.is_settled(check, reread):
+            if found is not None and not found.is_settled(self._checks.get(source), reread):
                 return found.reason, f"run: replicator verify {source} --repair"
         return None
 

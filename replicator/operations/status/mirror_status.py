@@ -1,11 +1,10 @@
 """The status of a mirror, its tables and its connector, as values."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from replicator.lake.reading.tags import TagStatus
-from replicator.model.compared import Comparison
 from replicator.model.reread import Request
 from replicator.model.verified import CheckHistory, VerifiedTable
 from replicator.schema.evolution.changes import ChangeNote, KeepRows
@@ -120,17 +119,6 @@ class TableStatus:
     differences: int = 0
     differed_at: int | None = None
     difference: str | None = None
-
-    def with_comparisons(self, proved_ms: int | None, known: Comparison) -> "TableStatus":
-        """Return it with what is recorded of comparisons with the source."""
-        return replace(
-            self,
-            proved_at=proved_ms,
-            compared_at=known.compared_ms,
-            differences=known.differences,
-            differed_at=known.differed_ms,
-            difference=known.cause,
-        )
 
 
 @dataclass(frozen=True, slots=True)

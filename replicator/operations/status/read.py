@@ -10,10 +10,8 @@ from replicator.errors import UsageError
 from replicator.lake.reading.reader import newest_marker, unreadable_reason
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches
-from replicator.model.compared import ComparedDefinitions, Comparison
+from replicator.model.compared import ComparedDefinitions
 from replicator.model.position import binlog_number
-from replicator.model.table import TableId
-from replicator.model.verified import proved_ms
 from replicator.operations.status.judge import Judge, sources_of
 from replicator.operations.status.lake_state import LakeState, read_lake
 from replicator.operations.status.mirror_status import (
@@ -100,10 +98,7 @@ def _assemble(
     return MirrorStatus(
         mirror=config.mirror.name,
         namespace=config.lake.namespace,
-        tables=(
-            *(_compared(table, lake) for table in tables),
-            *map(_unreadable, lake.unreadable.items()),
-        ),
+        tables=(*tables, *map(_unreadable, lake.unreadable.items())),
         not_started=tuple(
             source
             for topic in waiting
@@ -178,14 +173,6 @@ def _unreadable(found: tuple[str, str]) -> TableStatus:
     unknown = (None, None, None, None, None, None)
     step = "restore the files of the lake; the other tables are not affected"
     return TableStatus(name, name, "unreadable", *unknown, 0, 0, 0, 0, 0, 0, reason=reason, next_step=step)
-
-
-def _compared(table: TableStatus, lake: LakeState) -> TableStatus:
-    """Return the status of a table with what is recorded of its comparisons with the source."""
-    newest = next((check for check in lake.verified if str(check.table) == table.source), None)
-    history = next((past for past in lake.checks if str(past.table) == table.source), None)
-    known = next((c for t, c in lake.comparisons.items() if str(t) == table.source), None)
-    return table.with_comparisons(proved_ms(newest, history), known or Comparison(TableId("", table.source)))
 
 
 def _connector(view: SourceView) -> ConnectorStatus | None:

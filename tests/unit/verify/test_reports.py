@@ -11,7 +11,6 @@ import pytest
 from replicator.cli.render_status import StatusParts, print_status
 from replicator.cli.render_verify import comparison_lines, print_report, verified_lines
 from replicator.model.common import now_ms
-from replicator.model.compared import Comparison
 from replicator.model.table import TableId
 from replicator.model.verified import (
     CHECKS_KEY,
@@ -213,8 +212,14 @@ def test_what_the_mirror_compared_by_itself_is_told() -> None:
     unknown = (None, None, None, None, None, None)
     plain = TableStatus("m.a", "shop.a", "current", *unknown, 0, 0, 0, 0, 0, 0)
     assert list(comparison_lines([plain])) == []
-    differed = Comparison(TableId("shop", "b"), now_ms(), 9, 2, now_ms() - 60_000, "1 row different, in note")
-    other = replace(plain, source="shop.b").with_comparisons(now_ms(), differed)
+    other = replace(
+        plain,
+        source="shop.b",
+        compared_at=now_ms(),
+        differences=2,
+        differed_at=now_ms() - 60_000,
+        difference="1 row different, in note",
+    )
     lines = [line.plain for line in comparison_lines([plain, other])]
     assert lines[0].startswith("recently changed rows of 1 table compared with the source, the last ones ")
     assert lines[1].startswith("shop.b: differed 2 times, last ")
