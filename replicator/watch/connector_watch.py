@@ -8,7 +8,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -122,12 +123,12 @@ def watching(
     The goal is None without Kafka Connect's address, because only Kafka Connect knows what the connector has read:
     such a run ends at the end of the topics.
     """
-    rounds = _Rounds(threading.Event(), interval)
+    rounds = _Rounds(interval)
     client = connect_client(config)
     goal = SourceGoal(limits) if until_caught_up and client is not None else None
     if until_caught_up and client is None:
         _LOG.warning("caught up means up to the end of the topics: log.connect_url is not set")
-    tasks: list[Callable[[], None]] = [_ServerWatch(config, rounds).run]
+    tasks: list[Callable[[], None]] = [partial(_watch_servers, config, rounds)]
     if client is not None and isinstance(config.log, KafkaLog):
         tasks.append(_ConnectorWatch(client, config.log.topic_prefix, rounds, goal, noted).run)
         tasks.append(_SourceWatch(config, rounds, goal).run)
@@ -144,8 +145,8 @@ def watching(
 class _Rounds:
     """The rounds of the threads: one every `interval` seconds until `stop` is set."""
 
-    stop: threading.Event
     interval: float
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the next round, or `seconds`. Return whether the thread must stop."""
@@ -164,31 +165,26 @@ def _kept_up(task: Callable[[], None], rounds: _Rounds) -> None:
             return
 
 
+@dataclass(slots=True)
 class _ConnectorWatch:
     """Monitors the connector: restarts failed tasks, and logs each change of its state."""
 
-    def __init__(
-        self,
-        client: KafkaConnect,
-        topic_prefix: str,
-        rounds: _Rounds,
-        goal: SourceGoal | None,
-        noted: NotedFailure | None,
-    ) -> None:
-        self._client = client
-        self._topic_prefix = topic_prefix
-        self._rounds = rounds
-        self._goal = goal
-        self._noted = noted
-        self._name: str | None = None
-        self._last: tuple[str, str | None] = ("RUNNING", None)
-        self._restarts = RestartPolicy()
+    _client: KafkaConnect
+    _topic_prefix: str
+    _rounds: _Rounds
+    _goal: SourceGoal | None
+    _noted: NotedFailure | None
+    _name: str | None = field(default=None, init=False)
+    _last: tuple[str, str | None] = field(default=("RUNNING", None), init=False)
+    _restarts: RestartPolicy = field(default_factory=RestartPolicy, init=False)
 
     def run(self) -> None:
         while not self._rounds.stop.is_set():
             observed, offset = self._observe()
             self._log(observed)
-            if not self._is_recovering(observed):
+            fails = observed.state == "FAILED" and observed.reason is not None
+            # The mirror may do something about the failure itself.
+            if not (fails and self._noted is not None and self._noted.note(observed.reason or "")):
                 self._restart(observed)
             if self._goal is not None:
                 self._goal.connector_observed(observed, offset)
@@ -237,12 +233,6 @@ class _ConnectorWatch:
                     "the connector is not running", reason=observed.describe(), next=observed.next_step()
                 )
 
-    def _is_recovering(self, observed: Observation) -> bool:
-        """Return whether the mirror does something about the failure of the connector."""
-        if observed.state != "FAILED" or (reason := observed.reason) is None:
-            return False
-        return self._noted is not None and self._noted.note(reason)
-
     def _restart(self, observed: Observation) -> None:
         pause = self._restarts.pause_after_restart(observed, time.monotonic())
         if pause is None or self._name is None:
@@ -263,9 +253,7 @@ class _SourceWatch:
     """Keeps one connection to MySQL, and so notices within seconds if the server becomes unavailable."""
 
     def __init__(self, config: Config, rounds: _Rounds, goal: SourceGoal | None) -> None:
-        self._config = config
-        self._rounds = rounds
-        self._goal = goal
+        self._config, self._rounds, self._goal = config, rounds, goal
         self._server = _ServerState("MySQL", str(config.source.url))
 
     def run(self) -> None:
@@ -303,49 +291,42 @@ class _SourceWatch:
                 connection.execute(text("DO 1"))
 
 
-class _ServerWatch:
-    """Monitors the servers to which a connection needs no login: Kafka and the schema registry."""
-
-    def __init__(self, config: Config, rounds: _Rounds) -> None:
-        self._rounds = rounds
-        self._servers: list[tuple[_ServerState, list[tuple[str, int]]]] = []
-        if isinstance(log := config.log, KafkaLog):
-            names = (name.rpartition("://")[2] for name in log.bootstrap_servers.split(","))
-            brokers = [_address(f"//{name.strip()}", 9092) for name in names]
-            self._servers.append((_ServerState("Kafka", log.bootstrap_servers), brokers))
-            if log.registry_url is not None:
-                registry = _ServerState("the schema registry", log.registry_url)
-                self._servers.append((registry, [_address(log.registry_url, 80)]))
-
-    def run(self) -> None:
-        while not self._rounds.stop.is_set():
-            for server, addresses in self._servers:
-                reasons = [_connect_error(address, self._rounds.interval) for address in addresses]
-                if all(reasons):
-                    server.failed(str(reasons[0]))
-                else:
-                    server.answered()
-            self._rounds.wait()
+def _watch_servers(config: Config, rounds: _Rounds) -> None:
+    """Monitor the servers to which a connection needs no login: Kafka and the schema registry."""
+    servers: list[tuple[_ServerState, list[tuple[str, int]]]] = []
+    if isinstance(log := config.log, KafkaLog):
+        names = (name.rpartition("://")[2] for name in log.bootstrap_servers.split(","))
+        brokers = [_address(f"//{name.strip()}", 9092) for name in names]
+        servers.append((_ServerState("Kafka", log.bootstrap_servers), brokers))
+        if log.registry_url is not None:
+            registry = _ServerState("the schema registry", log.registry_url)
+            servers.append((registry, [_address(log.registry_url, 80)]))
+    while not rounds.stop.is_set():
+        for server, addresses in servers:
+            reasons = [_connect_error(address, rounds.interval) for address in addresses]
+            if all(reasons):
+                server.failed(str(reasons[0]))
+            else:
+                server.answered()
+        rounds.wait()
 
 
+@dataclass(slots=True)
 class _ServerState:
     """Whether a server answered the last time; logs when that changes."""
 
-    def __init__(self, server: str, address: str) -> None:
-        self._server = server
-        self._address = address
-        self.answers = True
+    server: str
+    address: str
+    answers: bool = True
 
     def failed(self, reason: str) -> None:
         if self.answers:
-            _LOG.warning(
-                "a server does not answer", server=self._server, address=self._address, reason=reason
-            )
+            _LOG.warning("a server does not answer", server=self.server, address=self.address, reason=reason)
         self.answers = False
 
     def answered(self) -> None:
         if not self.answers:
-            _LOG.info("a server answers again", server=self._server, address=self._address)
+            _LOG.info("a server answers again", server=self.server, address=self.address)
         self.answers = True
 
 

@@ -230,7 +230,11 @@ class DefinitionChecks:
     def _act(self, confirmed: Mapping[TableId, _Difference]) -> None:
         now = time.monotonic()
         for table in [table for table, difference in confirmed.items() if not difference.found]:
-            self._requests.pause(table, _gone(table))
+            reason = f"the source has no table {table} any more: the connector could not read the statement that "
+            reason += "dropped or renamed it"
+            self._requests.pause(
+                table, DefinitionWrong(reason, f"stop the mirror, then run: replicator drop {table}")
+            )
         confirmed = {table: difference for table, difference in confirmed.items() if difference.found}
         again = {
             table
@@ -345,14 +349,6 @@ def _wrong(table: TableId, difference: _Difference) -> DefinitionWrong:
         f"the connector had another definition of {table} than the source: {difference}. It reads all definitions "
         "again, and then the table is read again",
         f"if that does not begin by itself: replicator heal {table}",
-    )
-
-
-def _gone(table: TableId) -> DefinitionWrong:
-    return DefinitionWrong(
-        f"the source has no table {table} any more: the connector could not read the statement that dropped or "
-        "renamed it",
-        f"stop the mirror, then run: replicator drop {table}",
     )
 
 

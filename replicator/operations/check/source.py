@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from replicator.config import Config, KafkaLog
 from replicator.config.unmatched import unmatched_exclusions, unmatched_sections, unmatched_tables
@@ -27,12 +28,11 @@ def check_source(facts: SourceFacts, config: Config) -> list[CheckResult]:
     """Run every check of the source, in the order of the report."""
     return [
         _version(facts),
-        *_binlog(facts),
+        *(variable.check(facts) for variable in _BINLOG),
+        *_replica(facts),
         _compression(facts, config),
-        _gtid(facts),
         _retention(facts),
         _time_zone(facts),
-        *_letter_case(facts),
         _clock(facts),
         *_privileges(facts),
         *_tables(facts, config),
@@ -56,45 +56,83 @@ def _version(facts: SourceFacts) -> CheckResult:
     return ok(name, f"MySQL {version}")
 
 
-def _binlog(facts: SourceFacts) -> Iterator[CheckResult]:
-    get = facts.variables.get
-    yield (
-        ok("source: log_bin", "ON")
-        if get("log_bin", "").upper() in ("ON", "1")
-        else fail(
-            "source: log_bin", get("log_bin", "OFF"), "start mysqld with --log-bin and a --server-id above 0"
-        )
-    )
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    """A variable of the server of which only some values are suitable.
+
+    Attributes:
+        good: the values, in upper case.
+        default: what holds on a server without the variable.
+        warns: whether a mirror works with other values too.
+    """
+
+    name: str
+    good: tuple[str, ...]
+    step: str
+    default: str
+    warns: bool = False
+
+    def check(self, facts: SourceFacts) -> CheckResult:
+        """Check the value of the server."""
+        value = facts.variables.get(self.name, self.default)
+        if value.upper() in self.good:
+            return ok(f"source: {self.name}", value or "none")
+        return (warn if self.warns else fail)(f"source: {self.name}", value, self.step)
+
+
+_ON = ("ON", "1")
+_BINLOG = (
+    _Variable("log_bin", _ON, "start mysqld with --log-bin and a --server-id above 0", "OFF"),
+    # The variable does not exist on servers that only support row format.
+    _Variable(
+        "binlog_format",
+        ("ROW",),
+        "SET PERSIST binlog_format = 'ROW'  (statements alone do not identify the changed rows)",
+        "ROW",
+    ),
+    _Variable(
+        "binlog_row_image",
+        ("FULL",),
+        "SET PERSIST binlog_row_image = 'FULL'  (other images leave out unchanged columns)",
+        "FULL",
+    ),
+    _Variable(
+        "binlog_row_value_options",
+        ("",),
+        "SET PERSIST binlog_row_value_options = ''  (partial JSON updates cannot be mirrored)",
+        "",
+    ),
+    _Variable(
+        "binlog_row_metadata",
+        ("FULL", ""),
+        "SET PERSIST binlog_row_metadata = 'FULL'  (binlog files then carry column names)",
+        "MINIMAL",
+        warns=True,
+    ),
+    _Variable(
+        "gtid_mode",
+        ("ON",),
+        "set gtid_mode and enforce_gtid_consistency ON: without GTIDs, a failover requires a new snapshot",
+        "OFF",
+        warns=True,
+    ),
+    _Variable(
+        "lower_case_table_names",
+        ("0",),
+        "write table names in CREATE TABLE and RENAME TABLE as SHOW TABLES does: Debezium uses the letter case of "
+        "these statements in topics, so a table with another one is another table for the mirror",
+        "0",
+        warns=True,
+    ),
+)
+
+
+def _replica(facts: SourceFacts) -> Iterator[CheckResult]:
     if facts.is_replica:
         # Before MySQL 8.0.26, the variable had another name.
-        logs = get("log_replica_updates", get("log_slave_updates", "ON"))
-        yield (
-            ok("source: log_replica_updates", logs)
-            if logs.upper() in ("ON", "1")
-            else fail(
-                "source: log_replica_updates",
-                logs,
-                "start this replica with --log-replica-updates=ON: its binlog lacks what it replicates",
-            )
-        )
-    # The variable does not exist on servers that only support row format.
-    yield _must_be(facts, "binlog_format", "ROW", "statements alone do not identify the changed rows")
-    yield _must_be(facts, "binlog_row_image", "FULL", "other images leave out unchanged columns")
-    yield (
-        fail(
-            "source: binlog_row_value_options",
-            get("binlog_row_value_options", ""),
-            "SET PERSIST binlog_row_value_options = ''  (partial JSON updates cannot be mirrored)",
-        )
-        if "PARTIAL_JSON" in get("binlog_row_value_options", "").upper()
-        else ok("source: binlog_row_value_options", "none")
-    )
-    yield _optional(
-        "source: binlog_row_metadata",
-        get("binlog_row_metadata", "MINIMAL"),
-        good="FULL",
-        advice="SET PERSIST binlog_row_metadata = 'FULL'  (binlog files then carry column names)",
-    )
+        old = facts.variables.get("log_slave_updates", "ON")
+        step = "start this replica with --log-replica-updates=ON: its binlog lacks what it replicates"
+        yield _Variable("log_replica_updates", _ON, step, old).check(facts)
 
 
 def _compression(facts: SourceFacts, config: Config) -> CheckResult:
@@ -118,28 +156,6 @@ def _compression(facts: SourceFacts, config: Config) -> CheckResult:
     )
 
 
-def _must_be(facts: SourceFacts, variable: str, wanted: str, reason: str) -> CheckResult:
-    value = facts.variables.get(variable, wanted)
-    if value.upper() == wanted:
-        return ok(f"source: {variable}", value)
-    return fail(f"source: {variable}", value, f"SET PERSIST {variable} = '{wanted}'  ({reason})")
-
-
-def _optional(name: str, value: str, *, good: str, advice: str) -> CheckResult:
-    return ok(name, value) if value.upper() in (good, "") else warn(name, value, advice)
-
-
-def _gtid(facts: SourceFacts) -> CheckResult:
-    value = facts.variables.get("gtid_mode", "OFF")
-    if value.upper() == "ON":
-        return ok("source: gtid_mode", value)
-    return warn(
-        "source: gtid_mode",
-        value,
-        "set gtid_mode and enforce_gtid_consistency ON: without GTIDs, a failover requires a new snapshot",
-    )
-
-
 def _retention(facts: SourceFacts) -> CheckResult:
     name = "source: binlog retention"
     seconds = int(facts.variables.get("binlog_expire_logs_seconds", "0") or 0)
@@ -154,17 +170,6 @@ def _retention(facts: SourceFacts) -> CheckResult:
             "SET PERSIST binlog_expire_logs_seconds = 604800  (a connector down for longer needs a new snapshot)",
         )
     return ok(name, found)
-
-
-def _letter_case(facts: SourceFacts) -> Iterator[CheckResult]:
-    """Check that names which differ in letter case are different tables in the source, as they are in the log."""
-    if (value := facts.variables.get("lower_case_table_names", "0")) != "0":
-        yield warn(
-            "source: lower_case_table_names",
-            value,
-            "write table names in CREATE TABLE and RENAME TABLE as SHOW TABLES does: Debezium uses the letter case of "
-            "these statements in topics, so a table with another one is another table for the mirror",
-        )
 
 
 def _time_zone(facts: SourceFacts) -> CheckResult:
