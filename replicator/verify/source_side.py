@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from queue import LifoQueue
 from typing import Any, Final
 
@@ -42,10 +43,8 @@ _CHUNK_BYTES: Final = 16_000_000
 """Estimated size of the rows of a chunk at most."""
 _CHUNK_ROWS: Final = 20_000
 _KEYS_AT_ONCE: Final = 1_000
-_UNEVEN: Final = 2
-"""A chunk may have at most this multiple of the wanted rows."""
-_MOST_DIVISIONS: Final = 3
-"""How often a range is divided further because of estimates."""
+_DENSE: Final = 0.5
+"""If at least this part of the integers between the first and the last key are keys, they are not counted."""
 _PROBED_ROWS: Final = 500
 _CHUNK_S: Final = 0.25
 """The source should need no longer for the checksum of a chunk."""
@@ -171,43 +170,22 @@ class SourceSide:
     def ranges(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
         """Divide a range into ranges of about `rows` rows each.
 
-        Integers are divided evenly, if the server estimates that each part has about `rows` rows. Otherwise, and for
-        other keys, the range is divided by a walk along the index.
+        Integers that are dense, by the server's estimate, are divided evenly, other keys by a walk along the index.
         """
-        if self.table.ranges[0].width is not None:
+        if not self.table.source.has_integer_key:
             yield from self._walked(within, rows)
             return
         column, condition = quoted(self.table.ranges[0].source), within.condition(self.table)
         query = f"SELECT MIN({column}), MAX({column}) FROM {self.table.source.name} WHERE {condition}"
-        low, high = self._rows(query)[0]
-        if low is None:
+        low, high = (None if end is None else int(end) for end in self._rows(query)[0])
+        if low is None or high is None:
             yield within
-            return
-        yield from self._divided(within, int(low), int(high), rows)
-
-    def _divided(
-        self, within: KeyRange, low: int, high: int, rows: int, depth: int = 0
-    ) -> Iterator[KeyRange]:
-        """Divide a range whose first column has values from `low` to `high`."""
-        values = high - low + 1
-        is_unique = len(self.table.source.key) == 1
-        estimated = min(self._estimated(within), values) if is_unique else self._estimated(within)
-        if estimated <= _UNEVEN * rows:
-            yield within
-            return
-        if depth == _MOST_DIVISIONS or low == high:
+        elif self._estimated(within) < _DENSE * (high - low + 1):
             yield from self._walked(within, rows)
-            return
-        width = max(1, values * rows // estimated)
-        after = within.after
-        for start in range(low, high + 1, width):
-            end = min(start + width - 1, high)
-            part = KeyRange(after, within.upto if end == high else self.table.last_key(end))
-            if is_unique and width <= _UNEVEN * rows:
-                yield part
-            else:
-                yield from self._divided(part, start, end, rows, depth + 1)
-            after = part.upto
+        else:
+            ends = [(key,) for key in range(low + rows - 1, high, rows)]
+            bounds = [within.after, *ends, within.upto]
+            yield from (KeyRange(*pair) for pair in pairwise(bounds))
 
     def _estimated(self, within: KeyRange) -> int:
         """Return the number of rows of a range as the server estimates it."""

@@ -230,7 +230,9 @@ class DefinitionChecks:
     def _act(self, confirmed: Mapping[TableId, _Difference]) -> None:
         now = time.monotonic()
         for table in [table for table, difference in confirmed.items() if not difference.found]:
-            reason = f"the source has no table {table} any more: the connector could not read the statement that "
+            reason = (
+                f"the source has no table {table} any more: the connector could not read the statement that "
+            )
             reason += "dropped or renamed it"
             self._requests.pause(
                 table, DefinitionWrong(reason, f"stop the mirror, then run: replicator drop {table}")
