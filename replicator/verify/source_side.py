@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from queue import LifoQueue
 from typing import Any, Final
 
@@ -183,8 +183,8 @@ class SourceSide:
         elif self._estimated(within) < _DENSE * (high - low + 1):
             yield from self._walked(within, rows)
         else:
-            ends = [(key,) for key in range(low + rows - 1, high, rows)]
-            bounds = [within.after, *ends, within.upto]
+            ends = ((key,) for key in range(low + rows - 1, high, rows))
+            bounds = chain([within.after], ends, [within.upto])
             yield from (KeyRange(*pair) for pair in pairwise(bounds))
 
     def _estimated(self, within: KeyRange) -> int:
