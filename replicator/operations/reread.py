@@ -25,7 +25,11 @@ def plan_bootstrap(config: Config, patterns: Collection[str]) -> list[TableId]:
         UsageError: a pattern matches no mirrored table of the source, or the log is an archive.
         SourceError, LakeUnavailable: source or lake cannot be read.
     """
-    _refuse_archive(config)
+    if not isinstance(config.log, KafkaLog):
+        raise UsageError(
+            "a mirror of an archive cannot read the source, because the archive has no later changes",
+            'set log.kind = "kafka"',
+        )
     tables = mirrored_tables(config)
     if not patterns:
         present = _present(config)
@@ -68,7 +72,7 @@ def _let_mirror_read(
         catalog.create_namespace_if_not_exists(namespace)
     while True:
         with open_catalog(config.lake) as catalog:
-            found = _requests(namespace_properties(catalog, namespace))
+            found = {r.table: r for r in requests_in(namespace_properties(catalog, namespace))}
             followed = {t: _followed(r, followed[t], found.get(t)) for t, r in wanted.items()}
             missing = {REREAD_KEY + str(t): r.to_json() for t, r in wanted.items() if followed[t] is r}
             if missing:
@@ -99,10 +103,6 @@ def _followed(wanted: Request, known: Request | None, newest: Request | None) ->
     return newest if known is not None and reads_as_much else wanted
 
 
-def _requests(properties: dict[str, str]) -> dict[TableId, Request]:
-    return {request.table: request for request in requests_in(properties)}
-
-
 def _present(config: Config) -> set[str]:
     """Return the source tables that have a mirror with a commit."""
     file = config.lake.catalog_file
@@ -115,11 +115,3 @@ def _present(config: Config) -> set[str]:
             for table in tables
             if newest_marker(table) is not None and (source := table.properties.get(SOURCE_KEY))
         }
-
-
-def _refuse_archive(config: Config) -> None:
-    if not isinstance(config.log, KafkaLog):
-        raise UsageError(
-            "a mirror of an archive cannot read the source, because the archive has no later changes",
-            'set log.kind = "kafka"',
-        )

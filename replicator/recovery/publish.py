@@ -149,7 +149,10 @@ class Publication:
 
     def _reconcile(self, mirror: LakeTable, source: LakeTable, marker: CommitMarker) -> int:
         """Give the mirror the columns of the source, and write the differences to changelog and mirror."""
-        keeper = self._keeper_of(mirror)
+        keeper = self._keeper()
+        if self.request.narrowed is None:
+            # The rows of the mirror are those that its changelog says.
+            keeper.delete_as_recorded(mirror)
         plan = keeper.plan_restated(mirror)
         compared = compare(mirror, source, plan.changes, self.schema)
         spark = self.context.lake.spark
@@ -286,13 +289,6 @@ class Publication:
         return stage_by_identity(
             self.context.lake, mirror, compared.names, net.where(F.col(NET) != 0), compared.json, clear=False
         )
-
-    def _keeper_of(self, mirror: LakeTable) -> TableKeeper:
-        """Return the keeper of a mirror whose rows are those that its changelog says."""
-        keeper = self._keeper()
-        if self.request.narrowed is None:
-            keeper.delete_as_recorded(mirror)
-        return keeper
 
     def _keeper(self) -> TableKeeper:
         options = self.context.config.table(str(self.table))

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from replicator.batch import MirrorContext, TableTask, apply_task
 from replicator.errors import (
@@ -73,7 +73,7 @@ class TableReread:
 
         table = self.request.table
         if not self._context.schemas.history(table).versions:
-            self._note("its definition is not in the log yet")
+            self._update(problem="its definition is not in the log yet")
             return False
         schema = self._staging.schema(self.task(()))
         if not schema.mirror.key:
@@ -81,7 +81,7 @@ class TableReread:
         staging = self._staging.load(table)
         if staging is None or self._staging.state(staging, self.request) is None:
             staging = self._staging.create(table, schema)
-        self._advance(Phase.READING)
+        self._enter(Phase.READING)
         counts = self._context.partition_counts
         known = self._progress().known_partitions(self._topic) or counts.first(self._topic)
         reader = TableReader(
@@ -157,9 +157,8 @@ class TableReread:
     def show_progress(self) -> None:
         """Record the number of rows read so far, and what reading waits for, if that changed."""
         (rows, estimated), waits = self._rows, self._waits
-        if self.is_reading and (rows, waits) != (self.request.rows, self.request.problem):
-            self.request = replace(self.request, rows=rows, estimated=max(estimated, rows), problem=waits)
-            self._record(self.request)
+        if self.is_reading:
+            self._update(rows=rows, estimated=max(estimated, rows), problem=waits)
 
     def catch_up(self, first: Mapping[int, int], most_events: int, watch: Stopwatch) -> bool:
         """Apply at most `most_events` events to the staging table. Return whether it can be published.
@@ -176,7 +175,7 @@ class TableReread:
         if self.request.phase is not Phase.CATCHING_UP:
             self._check_definition()
         self._check_statements()
-        self._advance(Phase.CATCHING_UP)
+        self._enter(Phase.CATCHING_UP)
         goal = self._goal(state)
         marker = self._marker()
         ranges = ranges_to_read(self._topic, marker, first, goal)
@@ -247,8 +246,7 @@ class TableReread:
         if state is None:
             return
         self._check_statements()
-        schema = self._staging.schema(self.task(()))
-        done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
+        done = self._publication(state)
         self._check_complete(done)
         changed = done.publish()
         self.request = replace(self.request, rows=state.rows)
@@ -294,13 +292,15 @@ class TableReread:
         Raises:
             LakeError: as `TableWriter.commit`.
         """
-        schema = self._staging.schema(self.task(()))
         mirror = self._context.lake.load(self._context.config.lake.namespace, self.request.table.name)
         state = self._staging.state(mirror, self.request) or StagingState(self.request.id, "", None)
-        done = Publication(self._context, self._staging, self.request, state, schema, self._topic)
-        done.complete_rename()
+        self._publication(state).complete_rename()
         self.request = replace(self.request, rows=state.rows)
         self.end(Phase.DONE)
+
+    def _publication(self, state: StagingState) -> Publication:
+        schema = self._staging.schema(self.task(()))
+        return Publication(self._context, self._staging, self.request, state, schema, self._topic)
 
     def end(self, phase: Phase, *, changed: int | None = None, problem: str | None = None) -> None:
         """Record that the request has ended, and drop the staging table.
@@ -309,8 +309,7 @@ class TableReread:
             LakeUnavailable: the catalog failed.
         """
         self._staging.drop(self.request.table)
-        self.request = replace(self.request, phase=phase, changed=changed, problem=problem, ended_ms=now_ms())
-        self._record(self.request)
+        self._update(phase=phase, changed=changed, problem=problem, ended_ms=now_ms())
 
     def fail(self, error: Exception) -> None:
         """Record that the request failed for good."""
@@ -322,17 +321,18 @@ class TableReread:
         """Record why the re-read does not continue at the moment."""
         self._may_be_published = True
         _LOG.warning("re-read is tried again", table=str(self.request.table), reason=first_line(error))
-        self._note(first_line(error))
+        self._update(problem=first_line(error))
 
-    def _note(self, problem: str) -> None:
-        if problem != self.request.problem:
-            self.request = replace(self.request, problem=problem)
-            self._record(self.request)
-
-    def _advance(self, phase: Phase) -> None:
+    def _enter(self, phase: Phase) -> None:
         if phase != self.request.phase:
-            self.request = replace(self.request, phase=phase, problem=None)
-            self._record(self.request)
+            self._update(phase=phase, problem=None)
+
+    def _update(self, **values: Any) -> None:
+        """Record the request with other values, unless it has them."""
+        changed = replace(self.request, **values)
+        if changed != self.request:
+            self.request = changed
+            self._record(changed)
 
     def _goal(self, state: StagingState) -> Mapping[int, int]:
         """Return the offsets that the staging table must reach: those of the mirror, if it is further."""

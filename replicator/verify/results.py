@@ -210,12 +210,8 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         """The result: a difference weighs more than a table that is undecided."""
-        found = {t.verdict for t in self.tables}
-        return next(
-            v
-            for v in (Verdict.DIFFERENT, Verdict.UNDECIDED, Verdict.EQUAL)
-            if v in found or v is Verdict.EQUAL
-        )
+        order = (Verdict.EQUAL, Verdict.UNDECIDED, Verdict.DIFFERENT)
+        return max((table.verdict for table in self.tables), key=order.index, default=Verdict.EQUAL)
 
 
 def shown(columns: Sequence[ComparedColumn], row: Row) -> dict[str, str | None]:

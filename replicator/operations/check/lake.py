@@ -22,6 +22,7 @@ from replicator.maintenance.table_reader import (
 )
 from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
 
+_OTHER: Final = "change its owner, or name another path"
 _SMALL: Final = 8
 """Files are small if their average size is less than this part of the target size."""
 _FILES: Final = "files", "many small files, which are slow to read"
@@ -56,17 +57,12 @@ def write_problem(lake: LakeConfig) -> CheckResult | None:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            return fail(
-                name,
-                f"{folder} cannot be written: {error.strerror}",
-                "change its owner, or name another folder",
-            )
+            return fail(name, f"{folder} cannot be written: {error.strerror}", _OTHER)
     return None
 
 
 def _read_only_catalog(file: Path) -> CheckResult:
-    step = "change its owner, or name another file"
-    return fail("lake: catalog", f"{file} is not writable for this user", step)
+    return fail("lake: catalog", f"{file} is not writable for this user", _OTHER)
 
 
 def _warehouse(lake: LakeConfig) -> Iterator[CheckResult]:
@@ -83,9 +79,7 @@ def _folder(name: str, folder: Path) -> CheckResult:
     if not existing.is_dir():
         return fail(name, f"{existing} is a file", "name a folder, or move the file")
     if not os.access(existing, os.W_OK | os.X_OK):
-        return fail(
-            name, f"{existing} is not writable for this user", "change its owner, or name another folder"
-        )
+        return fail(name, f"{existing} is not writable for this user", _OTHER)
     return ok(name, f"{folder}" + ("" if existing == folder else " (will be created)"))
 
 
