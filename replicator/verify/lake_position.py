@@ -63,10 +63,9 @@ def lake_tables(catalog: Catalog, config: Config, tables: Iterable[TableId]) -> 
         LakeUnavailable: a marker cannot be read.
     """
     wanted, lake = list(tables), config.lake
-    mirrors, changelogs = (
-        _by_source(catalog, config, namespace, wanted)
-        for namespace in (lake.namespace, lake.changes_namespace)
-    )
+    logged = [table for table in wanted if config.table(str(table)).changelog]
+    mirrors = _by_source(catalog, config, lake.namespace, wanted)
+    changelogs = _by_source(catalog, config, lake.changes_namespace, logged)
     found = {}
     for table in wanted:
         mirror = mirrors.get(str(table))
