@@ -37,11 +37,6 @@ class Healing:
         self._told: dict[TableId, int] = {}
         self._ended_ms: dict[tuple[TableId, str], int] = {}
 
-    @property
-    def max_rows(self) -> int | None:
-        """The number of rows above which a table is not read without a command."""
-        return self._config.max_rows
-
     def note(self, table: TableId, cause: Exception) -> None:
         """Note that a table was paused."""
         self._told.pop(table, None)

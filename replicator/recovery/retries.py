@@ -2,21 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from replicator.model.table import TableId
 
 RETRY_S: Final = (2.0, 30.0)
 """The delays of `Retries`, if no others are given."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failing:
-    """A table that failed `times` times in a row; its next retry is due at `retry_at` of the monotonic clock."""
-
-    times: int
-    retry_at: float
 
 
 class Retries:
@@ -28,22 +19,23 @@ class Retries:
 
     def __init__(self, delays: Sequence[float] | None = None) -> None:
         self.delays = RETRY_S if delays is None else tuple(delays)
-        self._failing: dict[TableId, _Failing] = {}
+        # How often each failed in a row, and when it is due by the monotonic clock.
+        self._failing: dict[TableId, tuple[int, float]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._failing)
 
     def must_wait(self, table: TableId) -> bool:
         """Whether a table failed and its retry is not due yet."""
-        return table in self._failing and self._failing[table].retry_at > time.monotonic()
+        return table in self._failing and self._failing[table][1] > time.monotonic()
 
     def due(self) -> bool:
         """Whether the retry of any table is due."""
-        return any(failing.retry_at <= time.monotonic() for failing in self._failing.values())
+        return any(at <= time.monotonic() for _, at in self._failing.values())
 
     def seconds_left(self) -> float:
         """Return the seconds until the next retry is due."""
-        due = min((failing.retry_at for failing in self._failing.values()), default=0.0)
+        due = min((at for _, at in self._failing.values()), default=0.0)
         return max(0.0, due - time.monotonic())
 
     def failed(self, table: TableId, *, gives_up: bool = True) -> float | None:
@@ -51,19 +43,19 @@ class Retries:
 
         If the mirror never `gives_up`, the last delay is repeated.
         """
-        times = self._failing[table].times + 1 if table in self._failing else 1
+        times = self._failing.get(table, (0, 0.0))[0] + 1
         if times > len(self.delays):
             if gives_up:
                 del self._failing[table]
                 return None
             times = len(self.delays)
         delay = self.delays[times - 1]
-        self._failing[table] = _Failing(times, time.monotonic() + delay)
+        self._failing[table] = (times, time.monotonic() + delay)
         return delay
 
     def retry_now(self, table: TableId) -> None:
         """Make one last retry of a table due immediately."""
-        self._failing[table] = _Failing(len(self.delays), time.monotonic())
+        self._failing[table] = (len(self.delays), time.monotonic())
 
     def forget(self, table: TableId) -> None:
         """Forget a table's failures."""

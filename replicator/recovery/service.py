@@ -98,7 +98,7 @@ class Recovery:
             self._tables.pause(table, EventsLost(reason, f"run: replicator heal {table}"))
             if config.heal.mode == "auto":
                 # The interval between re-reads is for causes that come back by themselves.
-                self.request([table], reason, self._healing.max_rows)
+                self.request([table], reason, self._context.config.heal.max_rows)
 
     def start(self) -> None:
         """Begin to watch."""
@@ -309,7 +309,7 @@ class Recovery:
                 self._healing.note_told(table, at_ms)
         for table, reason in plan.due.items():
             if not self._running.has_failed(table):
-                self.request([table], reason, self._healing.max_rows)
+                self.request([table], reason, self._context.config.heal.max_rows)
 
     def _incomplete(self) -> dict[TableId, tuple[str, ...]]:
         """Return the tables whose mirrors are null in columns of older rows, if they may be read again."""

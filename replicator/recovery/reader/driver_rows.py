@@ -7,7 +7,6 @@ that are small enough to be in memory: connectorx returns a range as a whole.
 import ipaddress
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -36,44 +35,31 @@ _OPTIONS: Final = "prefer_socket=false&tcp_keepalive_time_ms=30000"
 """A socket file may belong to another server than a port of this machine, which may be a tunnel."""
 
 
-@dataclass(frozen=True, slots=True)
-class DriverRows:
-    """Reads ranges of one table.
+def stage_rows(
+    lake: Lake,
+    table: LakeTable,
+    source: SourceConfig,
+    query: str,
+    columns: Sequence[tuple[SourceColumn, Column]],
+    condition: str,
+) -> list[Any] | None:
+    """Write the rows of a range as data files of `table` and return Iceberg's DataFile objects.
 
-    Attributes:
-        query: `SourceTable.rows_query` for `columns`.
-        columns: the columns of the source, each with its column in the lake.
+    `query` is `SourceTable.rows_query` for `columns`, each with its column in the lake; `condition` is one of
+    `key_range`. Return None if only Spark can write the rows.
+
+    Raises:
+        SourceUnavailable: MySQL does not answer, or refuses the query.
+        LakeError: the files cannot be written.
     """
-
-    source: SourceConfig
-    query: str
-    columns: Sequence[tuple[SourceColumn, Column]]
-
-    def stage(self, lake: Lake, table: LakeTable, condition: str) -> list[Any] | None:
-        """Write the rows of a range as data files of `table` and return Iceberg's DataFile objects.
-
-        Return None if only Spark can write them.
-
-        Raises:
-            SourceUnavailable: MySQL does not answer, or refuses the query.
-            LakeError: the files cannot be written.
-        """
-        parts = writable_rows(table, self.read(condition))
-        return None if parts is None else [write_data(lake, table, part).file for part in parts]
-
-    def read(self, condition: str) -> pa.Table:
-        """Return the rows of a range, which is a condition of `key_range`, with the columns' names in the lake.
-
-        Raises:
-            SourceUnavailable: MySQL does not answer, or refuses the query.
-        """
-        names = ", ".join(f"c{i}" for i in range(len(self.columns)))
-        rows = _query(self.source, f"SELECT {names} FROM ({self.query}) t WHERE {condition}")
-        values = [
-            _decoded(rows.column(f"c{i}"), source.wire, source.column.type)
-            for i, (source, _) in enumerate(self.columns)
-        ]
-        return pa.table(values, names=[column.name for _, column in self.columns])
+    names = ", ".join(f"c{i}" for i in range(len(columns)))
+    rows = _query(source, f"SELECT {names} FROM ({query}) t WHERE {condition}")
+    values = [
+        _decoded(rows.column(f"c{i}"), column.wire, column.column.type)
+        for i, (column, _) in enumerate(columns)
+    ]
+    parts = writable_rows(table, pa.table(values, names=[column.name for _, column in columns]))
+    return None if parts is None else [write_data(lake, table, part).file for part in parts]
 
 
 def rows_per_range(config: Config, table: SourceTable, cores: int) -> int | None:

@@ -14,7 +14,6 @@ from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.model.table import Column
 from replicator.recovery.reader import driver_rows
-from replicator.recovery.reader.driver_rows import DriverRows
 from replicator.recovery.reader.source_rows import read_rows
 from replicator.recovery.reader.staging import Staging
 from replicator.sources.mysql.table_rows import Boundary, SourceColumn, SourceTable
@@ -111,8 +110,8 @@ class PartReader:
         return max(1, min(self._config.bootstrap.chunk_rows, _CHUNK_BYTES // self.table.bytes_per_row))
 
     def _stage_range(self, condition: str) -> list[Any]:
-        rows = DriverRows(self._config.source, self._query, self._columns)
-        files = rows.stage(self._staging.context.lake, self._target(), condition)
+        lake, source = self._staging.context.lake, self._config.source
+        files = driver_rows.stage_rows(lake, self._target(), source, self._query, self._columns, condition)
         return self._stage_by_spark([condition]) if files is None else files
 
     def _stage_by_spark(self, conditions: Sequence[str]) -> list[Any]:

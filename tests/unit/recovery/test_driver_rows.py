@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import connectorx
 import pyarrow as pa
@@ -13,12 +14,12 @@ from replicator.model.table import Column, TableId
 from replicator.model.transforms import Blank
 from replicator.model.types import BOOLEAN, DATE, INT, TIMESTAMP, TIMESTAMPTZ, VECTOR, LakeType
 from replicator.recovery.reader.driver_rows import (
-    DriverRows,
     _decoded,
     are_readable,
     connects,
     may_be_plain,
     rows_per_range,
+    stage_rows,
 )
 from replicator.schema.types.table import KeyKind, Wire
 from replicator.sources.mysql.table_rows import KeyColumn, SourceColumn, SourceTable
@@ -119,5 +120,5 @@ def test_no_password_is_in_an_error(config: Config, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SHOP_PASSWORD", "s3cr/t")
     monkeypatch.setattr(connectorx, "read_sql", fail)
     with pytest.raises(SourceUnavailable, match="cannot connect") as raised:
-        DriverRows(config.source, "SELECT 1", [(ID, Column("id", INT))]).read("1 = 1")
+        stage_rows(Mock(), Mock(), config.source, "SELECT 1", [(ID, Column("id", INT))], "1 = 1")
     assert "s3cr" not in f"{raised.value} {raised.value.__cause__}"
