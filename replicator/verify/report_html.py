@@ -66,7 +66,9 @@ def to_html(report: Report) -> str:
 def _head(report: Report) -> Iterator[str]:
     yield f"<h1>Mirror {escape(report.mirror)}: {_verdict(report.verdict)}</h1>"
     numbers = {v: sum(t.verdict is v for t in report.tables) for v in Verdict}
-    yield f"<p>{_summary(report)} {', '.join(f'{n} {v}' for v, n in numbers.items() if n)}.</p>"
+    rows = sum(table.source_rows for table in report.tables)
+    checked = f"{counted(len(report.tables), 'table')}, {counted(rows, 'row')} of the source:"
+    yield f"<p>{checked} {', '.join(f'{n} {v}' for v, n in numbers.items() if n)}.</p>"
     facts = {
         "Compared at": report.position,
         "GTIDs": report.gtids or "none",
@@ -90,14 +92,9 @@ def _option(name: str, value: str | float) -> str:
     return str(value)
 
 
-def _summary(report: Report) -> str:
-    rows = sum(t.source_rows for t in report.tables)
-    return f"{counted(len(report.tables), 'table')}, {counted(rows, 'row')} of the source:"
-
-
 def _overview(tables: Sequence[TableResult]) -> Iterator[str]:
     head = ("table", "verdict", "rows", "rows in the lake", "missing", "unexpected", "different", "seconds")
-    cells = "".join(f"<th{_number(i > 1)}>{name}</th>" for i, name in enumerate(head))
+    cells = "".join(f'<th class="{"number" if i > 1 else "name"}">{name}</th>' for i, name in enumerate(head))
     yield f'<div class="wide"><table><tr>{cells}</tr>'
     for table in sorted(tables, key=lambda table: (_ORDER.index(table.verdict), table.table)):
         counts = [table.counts.get(kind, 0) for kind in Kind]
@@ -116,10 +113,6 @@ def _overview(tables: Sequence[TableResult]) -> Iterator[str]:
 
 def _anchor(table: TableResult) -> str:
     return "table-" + table.table.encode().hex()
-
-
-def _number(is_number: bool) -> str:
-    return ' class="number"' if is_number else ""
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -186,14 +179,12 @@ def _bar(number: int, group: Sequence[ChunkResult], most: int) -> str:
     text = f"{group[0].first or 'first key'} to {group[-1].last or 'last key'}: {counted(rows, 'row')}"
     # A reader who does not see colours must see that a part differs.
     mark = "" if equal else _rect("off", number, _BAR_HEIGHT + 1, _MARK_HEIGHT)
-    return mark + (
-        f'<rect class="{"ok" if equal else "off"}" x="{number * _BAR_WIDTH}" y="{_BAR_HEIGHT - height}" '
-        f'width="{_BAR_WIDTH - 1}" height="{height}"><title>{escape(text)}</title></rect>'
-    )
+    return mark + _rect("ok" if equal else "off", number, _BAR_HEIGHT - height, height, text)
 
 
-def _rect(kind: str, number: int, top: int, height: int) -> str:
-    return f'<rect class="{kind}" x="{number * _BAR_WIDTH}" y="{top}" width="{_BAR_WIDTH - 1}" height="{height}"/>'
+def _rect(kind: str, number: int, top: int, height: int, title: str = "") -> str:
+    place = f'x="{number * _BAR_WIDTH}" y="{top}" width="{_BAR_WIDTH - 1}" height="{height}"'
+    return f'<rect class="{kind}" {place}><title>{escape(title)}</title></rect>'
 
 
 def _rows(table: TableResult) -> Iterator[str]:
