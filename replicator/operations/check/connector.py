@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from replicator.config import Config, KafkaLog
 from replicator.model.events import ADD_FIELDS
-from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts
+from replicator.operations.check.log_facts import TopicFacts
 from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
-from replicator.sources.connector.connect import failure_hint
+from replicator.sources.connector.connect import Connector, failure_hint
 from replicator.sources.connector.policy import Observation
 from replicator.sources.connector.settings import differing_selection
 from replicator.sources.kafka.topic_patterns import topic_pattern
@@ -185,7 +185,7 @@ def _kept(tables: list[TopicFacts]) -> Iterator[CheckResult]:
         yield ok("log: retention", "unlimited" if kept is None else days(kept / 1000))
 
 
-def check_connector(connector: ConnectorFacts | None, config: Config) -> list[CheckResult]:
+def check_connector(connector: Connector | None, config: Config) -> list[CheckResult]:
     """Run every check of the connector of a Kafka log, in the order of the report."""
     log = config.log
     if connector is None or not isinstance(log, KafkaLog):
@@ -208,7 +208,7 @@ def check_connector(connector: ConnectorFacts | None, config: Config) -> list[Ch
     ]
 
 
-def check_selection(connector: ConnectorFacts | None, config: Config) -> Iterator[CheckResult]:
+def check_selection(connector: Connector | None, config: Config) -> Iterator[CheckResult]:
     """Check that a connector that `replicator connect` registered has the tables of the configuration."""
     if connector is None or connector.name != config.mirror.name:
         return
@@ -277,26 +277,18 @@ def _is_allowed(option: str, allowed: Collection[str]) -> bool:
     return any(option == name or (name in _LEAVING_OUT and option.startswith(name)) for name in allowed)
 
 
-def _running(connector: ConnectorFacts, mirror: str) -> CheckResult:
-    name = "connector: state"
-    if connector.failed_tasks:
-        cause = connector.failed_tasks[0]
-        return fail(name, f"{connector.name} failed: {cause}", _step_after_failure(connector, cause, mirror))
-    if connector.state != "RUNNING":
-        seen = Observation(connector.state, name=connector.name, address=connector.address)
-        return warn(
-            name, f"{connector.name} is {connector.state}", seen.next_step() or "restart it in Kafka Connect"
-        )
-    return ok(name, f"{connector.name} is {connector.state}")
-
-
-def _step_after_failure(connector: ConnectorFacts, cause: str, mirror: str) -> str:
-    if connector.name == mirror:
-        return failure_hint(cause)
-    # `connect` would register a second connector, with the name of the mirror.
-    return failure_hint(
-        cause, f"restart {connector.name} in Kafka Connect, unless a running mirror restarts it"
-    )
+def _running(connector: Connector, mirror: str) -> CheckResult:
+    name, state = "connector: state", connector.state
+    if state.failures:
+        cause = state.failures[0]
+        # `connect` would register a second connector, if this one has another name than the mirror.
+        other = f"restart {connector.name} in Kafka Connect, unless a running mirror restarts it"
+        step = failure_hint(cause) if connector.name == mirror else failure_hint(cause, other)
+        return fail(name, f"{connector.name} failed: {cause}", step)
+    if state.state != "RUNNING":
+        step = Observation.of_connector(state).next_step() or "restart it in Kafka Connect"
+        return warn(name, f"{connector.name} is {state.state}", step)
+    return ok(name, f"{connector.name} is {state.state}")
 
 
 def _heartbeats(options: Mapping[str, str]) -> CheckResult:

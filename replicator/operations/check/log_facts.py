@@ -1,11 +1,10 @@
 """Read the facts for the log's checks from the broker and Kafka Connect. Changes nothing there."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from replicator.config import KafkaLog
 from replicator.sources.archive.joints import LiveTopic
-from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.connect import Connector, KafkaConnect
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
 
 
@@ -33,19 +32,6 @@ class TopicFacts:
     def expires(self) -> bool:
         """Whether Kafka removes the records that exceed the retention."""
         return "delete" in self.cleanup_policy
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorFacts:
-    """The Debezium connector that writes this mirror's topics."""
-
-    name: str
-    state: str
-    failed_tasks: tuple[str, ...]
-    """Why the connector or its tasks failed, each in one line with the innermost cause."""
-    options: Mapping[str, str]
-    address: str | None = None
-    """The URL of the connector in Kafka Connect."""
 
 
 def read_topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
@@ -88,10 +74,6 @@ def read_live_topics(log: KafkaLog) -> dict[str, LiveTopic]:
     }
 
 
-def read_connector(log: KafkaLog) -> ConnectorFacts | None:
+def read_connector(log: KafkaLog) -> Connector | None:
     """Return the connector whose topic.prefix is this mirror's; None if there is none. Raises ConnectError."""
-    connector = KafkaConnect(str(log.connect_url)).find(log.topic_prefix)
-    if connector is None:
-        return None
-    state = connector.state
-    return ConnectorFacts(connector.name, state.state, state.failures, connector.options, state.address)
+    return KafkaConnect(str(log.connect_url)).find(log.topic_prefix)

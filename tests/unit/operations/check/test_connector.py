@@ -11,9 +11,9 @@ from replicator.config.paths import resource
 from replicator.errors import LogUnavailable
 from replicator.operations.check.connector import check_connector as check
 from replicator.operations.check.connector import check_selection, check_topics, losses
-from replicator.operations.check.log_facts import ConnectorFacts, TopicFacts, read_topics
+from replicator.operations.check.log_facts import TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
-from replicator.sources.connector.connect import failure_hint
+from replicator.sources.connector.connect import Connector, ConnectorState, failure_hint
 from replicator.sources.connector.settings import table_selection
 from tests.support.config import minimal_config
 
@@ -60,7 +60,7 @@ def config() -> Config:
 
 
 def check_connector(
-    found: ConnectorFacts | None, *, mirror: str = "shop", reads_rows: bool = True, **log: object
+    found: Connector | None, *, mirror: str = "shop", reads_rows: bool = True, **log: object
 ) -> list[CheckResult]:
     kafka = {"kind": "kafka", "bootstrap_servers": "b:1", "topic_prefix": "p", "format": "json", **log}
     if kafka["format"] == "avro":
@@ -77,10 +77,9 @@ def trouble(results: list[CheckResult]) -> dict[str, CheckResult]:
     return {result.name: result for result in results if result.status != "ok"}
 
 
-def connector(
-    options: dict[str, str], state: str = "RUNNING", failed: tuple[str, ...] = ()
-) -> ConnectorFacts:
-    return ConnectorFacts("shop", state, failed, options, "http://connect:8083/connectors/shop")
+def connector(options: dict[str, str], state: str = "RUNNING", failed: tuple[str, ...] = ()) -> Connector:
+    known = ConnectorState("shop", state, {}, failed, "http://connect:8083/connectors/shop")
+    return Connector(known, options)
 
 
 def test_read_topics_reports_the_cause_when_kafka_is_unreachable() -> None:
@@ -118,7 +117,9 @@ def test_check_selection_warns_when_the_tables_have_changed_since_connect(config
     assert (result.status, "table.include.list" in result.found) == ("warn", True)
     assert "replicator connect" in result.next_step
     assert list(check_selection(None, config)) == []
-    assert list(check_selection(replace(connector(SAFE), name="theirs"), config)) == []
+    theirs = connector(SAFE)
+    theirs = replace(theirs, state=replace(theirs.state, name="theirs"))
+    assert list(check_selection(theirs, config)) == []
 
 
 def test_check_connector_reports_a_missing_paused_or_failed_connector() -> None:
