@@ -6,11 +6,13 @@ The JSON form is described in schemas/consumer-cursor-v1.json.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Final, Self
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from replicator.errors import UsageError
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.recorded import checked, reading, record_in, recorded
+from replicator.model.recorded import Part, Record, versioned
 
 CURSOR_VERSION: Final = 1
 
@@ -18,8 +20,16 @@ Offsets = Mapping[str, Mapping[int, int]]
 """Topic → partition → the first offset that is not contained."""
 
 
+_SnapshotId = Annotated[
+    int,
+    BeforeValidator(int),
+    # A number of 64 bits: not every reader of JSON has these.
+    PlainSerializer(str),
+]
+
+
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(Part):
     """A state of a changelog.
 
     Attributes:
@@ -30,7 +40,8 @@ class Point:
         topic_ids: topic → its id, where it is known.
     """
 
-    snapshot_id: int | None = None
+    WHAT = "a cursor"
+    snapshot_id: _SnapshotId | None = None
     sequence_number: int = 0
     commit: int = 0
     offsets: Offsets = field(default_factory=dict)
@@ -44,26 +55,6 @@ class Point:
             and all(other.topic_ids.get(topic, known) == known for topic, known in self.topic_ids.items())
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "snapshot_id": None if self.snapshot_id is None else str(self.snapshot_id),
-            "sequence_number": self.sequence_number,
-            "commit": self.commit,
-            "offsets": {t: {str(p): offset for p, offset in ps.items()} for t, ps in self.offsets.items()},
-            "topic_ids": dict(self.topic_ids),
-        }
-
-    @classmethod
-    @recorded("a cursor")
-    def from_json(cls, value: Mapping[str, Any]) -> "Point":
-        return cls(
-            None if value["snapshot_id"] is None else int(value["snapshot_id"]),
-            value["sequence_number"],
-            value["commit"],
-            {t: {int(p): offset for p, offset in ps.items()} for t, ps in value["offsets"].items()},
-            dict(value["topic_ids"]),
-        )
-
 
 def offsets_of(marker: CommitMarker) -> dict[str, dict[int, int]]:
     """Return the offsets that a table with this marker contains."""
@@ -74,12 +65,12 @@ def offsets_of(marker: CommitMarker) -> dict[str, dict[int, int]]:
 class Within:
     """A part of a snapshot: the first `rows` of its rows, in the order of delivery."""
 
-    snapshot_id: int
+    snapshot_id: _SnapshotId
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Record):
     """How far a consumer has come.
 
     Attributes:
@@ -95,6 +86,8 @@ class Cursor:
         steps_at: binlog key of the newest schema step that was announced.
     """
 
+    WHAT = "a cursor"
+    VERSION = CURSOR_VERSION
     table: str
     changelog: str
     at: Point = Point()
@@ -113,51 +106,19 @@ class Cursor:
         """Return the cursor as one line of JSON."""
         return json.dumps(self.values(), separators=(",", ":"), ensure_ascii=False)
 
-    def values(self) -> dict[str, Any]:
-        """Return the cursor as plain values."""
-        return {
-            "version": CURSOR_VERSION,
-            "table": self.table,
-            "changelog": self.changelog,
-            "at": self.at.to_json(),
-            "within": _within_to_json(self.within),
-            "scan": None if self.scan is None else self.scan.to_json(),
-            "image": _within_to_json(self.image),
-            "schema_id": self.schema_id,
-            "steps_at": self.steps_at,
-        }
-
     @classmethod
-    def from_json(cls, text: str) -> "Cursor":
+    def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote.
 
         Raises:
             UsageError: the text is not a cursor, or a newer version wrote it.
         """
         try:
-            value = record_in(text)
-            if value["version"] != CURSOR_VERSION:
-                raise UsageError(
-                    f"the cursor has version {value['version']!r}, this version reads {CURSOR_VERSION}",
-                    "use the version of replicator that wrote it",
-                )
-            with reading("a cursor"):
-                return checked(
-                    cls(
-                        value["table"],
-                        value["changelog"],
-                        Point.from_json(value["at"]),
-                        _within_from_json(value["within"]),
-                        None if value["scan"] is None else Point.from_json(value["scan"]),
-                        _within_from_json(value["image"]),
-                        value["schema_id"],
-                        value["steps_at"],
-                    )
-                )
-        except (ValueError, KeyError) as error:
+            return cls.of_values(versioned(text, cls.WHAT, CURSOR_VERSION))
+        except ValueError as error:
             raise UsageError(
-                "this is not a cursor of a consumer",
-                "give a file that `replicator consume TABLE --cursor CURSOR` wrote",
+                f"this is not a cursor of a consumer: {error}",
+                "give a file that `replicator consume TABLE --cursor CURSOR` of this version wrote",
             ) from error
 
     def at_end_of(self, point: Point) -> "Cursor":
@@ -176,11 +137,3 @@ def advanced(offsets: Offsets, reached: Mapping[int, int], topics: Offsets) -> O
     (topic,) = topics
     known = offsets.get(topic, {})
     return {topic: {**known, **{p: max(known.get(p, 0), offset) for p, offset in reached.items()}}}
-
-
-def _within_to_json(within: Within | None) -> dict[str, Any] | None:
-    return None if within is None else {"snapshot_id": str(within.snapshot_id), "rows": within.rows}
-
-
-def _within_from_json(value: Mapping[str, Any] | None) -> Within | None:
-    return None if value is None else Within(int(value["snapshot_id"]), value["rows"])

@@ -1,21 +1,19 @@
 """Tables that were rebuilt in another namespace: their provenance, and the commit that completes them."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from replicator.lake.catalog.exact_commit import begin
 from replicator.lake.catalog.tables import LakeTable, lake_errors
-from replicator.model.recorded import record_in, recorded
+from replicator.model.recorded import Record
 
 REBUILT_KEY: Final = "replicator.rebuilt"
 """Table property of a rebuilt table in a namespace of its own: a `Provenance`."""
-_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Record):
     """What a rebuilt table was made of.
 
     Attributes:
@@ -28,6 +26,7 @@ class Provenance:
         complete: whether it has its rows; False until they are committed.
     """
 
+    WHAT = "the provenance of a rebuilt table"
     source: str
     changelog: str
     snapshot_id: int | None
@@ -36,37 +35,10 @@ class Provenance:
     rebuilt_ms: int
     complete: bool = False
 
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "version": _VERSION,
-                "source": self.source,
-                "changelog": self.changelog,
-                "snapshot_id": self.snapshot_id,
-                "as_of": self.as_of,
-                "position": self.position,
-                "rebuilt_ms": self.rebuilt_ms,
-                "complete": self.complete,
-            }
-        )
-
     def is_of_same(self, other: "Provenance") -> bool:
         """Return whether both describe the same rows."""
         mine = (self.source, self.changelog, self.as_of, self.position)
         return mine == (other.source, other.changelog, other.as_of, other.position)
-
-    @classmethod
-    @recorded("the provenance of a rebuilt table")
-    def from_json(cls, text: str) -> "Provenance":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: a newer version of the engine wrote it.
-        """
-        value = record_in(text)
-        if value.pop("version") != _VERSION:
-            raise ValueError(f"the provenance of a rebuilt table has another version than {_VERSION}")
-        return cls(**value)
 
 
 def provenance_of(table: LakeTable) -> Provenance | None:

@@ -7,13 +7,12 @@ by offsets must know of them, and so must readers that join the rows of a mirror
 has its newest restatement as a property, and the mirror that of the changelog whose rows it has.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from replicator.model.recorded import record_in, recorded
+from replicator.model.recorded import Record
 
 
 class RowKind(StrEnum):
@@ -71,11 +70,10 @@ RESTATED_KEY: Final = "replicator.restated"
 """Table property of a changelog and its mirror: the newest `Restatement` that the table contains."""
 RECREATED_TOPIC: Final = "topic"
 """`kind` of a restatement without rows: a topic was recreated, and its offsets begin again."""
-_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Restatement:
+class Restatement(Record):
     """A commit of a changelog whose rows do not follow the earlier ones in the order of the log.
 
     Attributes:
@@ -85,6 +83,8 @@ class Restatement:
         topics: how often a topic was recreated so far.
     """
 
+    WHAT = "the record of a re-read in a table"
+    SEPARATORS = (",", ":")
     kind: str
     commit: int
     before: str | None = None
@@ -95,33 +95,6 @@ class Restatement:
     def id(self) -> str:
         """Identifies it in the changelog."""
         return f"{self.kind}@{self.number}"
-
-    def to_json(self) -> str:
-        """Return it as one line of JSON, described in schemas/lake-properties-v1.json."""
-        return json.dumps(
-            {
-                "version": _VERSION,
-                "kind": self.kind,
-                "number": self.number,
-                "commit": self.commit,
-                "before": self.before,
-                "topics": self.topics,
-            },
-            separators=(",", ":"),
-        )
-
-    @classmethod
-    @recorded("the record of a re-read in a table")
-    def from_json(cls, text: str) -> "Restatement":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: a newer version of the engine wrote it.
-        """
-        value = record_in(text)
-        if value.pop("version") != _VERSION:
-            raise ValueError(f"the property {RESTATED_KEY} has another version than {_VERSION}")
-        return cls(**value)
 
 
 def restated(text: str | None) -> Restatement | None:

@@ -9,11 +9,13 @@ table's metadata, which each commit rewrites: markers in them would make each co
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
 
 from replicator.model.common import now_ms
 from replicator.model.position import SourcePosition
-from replicator.model.recorded import Count, record_in, recorded
+from replicator.model.recorded import Count, Part, Record
 from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead, Truncate
 
@@ -26,7 +28,6 @@ SNAPSHOT_KEY: Final = "replicator.snapshot-id"
 """Table property with the snapshot whose rows the marker describes."""
 SEQUENCE_KEY: Final = "replicator.sequence-number"
 """Table property with Iceberg's sequence number of that snapshot."""
-MARKER_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
-class HighWater:
+class HighWater(Part):
     """The furthest position and time that one partition has reached.
 
     Events that a restarted connector sends again lie at or before it, in position *and* in time. The time guards
@@ -65,48 +66,23 @@ class HighWater:
             delivered before. So the changes that follow the rows are new.
     """
 
+    WHAT = "the progress of a commit marker"
     position: SourcePosition
     kind: int
     ts_ms: int
-    tx_order: int | None = None
-    rows_ascending: bool = True
-    is_replay: bool = False
-    transactions: SeenTransactions = field(default_factory=SeenTransactions)
-    snapshot: SourcePosition | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "position": self.position.to_json(),
-            "kind": self.kind,
-            "ts_ms": self.ts_ms,
-            "nth": self.tx_order,
-            "plain": self.rows_ascending,
-            **({"resent": True} if self.is_replay else {}),
-            **(
-                {}
-                if self.transactions == SeenTransactions()
-                else {"transactions": self.transactions.to_json()}
-            ),
-            **({} if self.snapshot is None else {"snapshot": self.snapshot.to_json()}),
-        }
-
-    @classmethod
-    @recorded("a commit marker")
-    def from_json(cls, value: dict[str, Any]) -> "HighWater":
-        return cls(
-            SourcePosition.from_json(value["position"]),
-            value["kind"],
-            value["ts_ms"],
-            # Markers of older versions of the engine lack the fields below, or have others besides.
-            value.get("nth"),
-            value.get("plain", True),
-            # Earlier versions counted the events that came again.
-            value.get("resent") not in (None, False),
-            SeenTransactions.from_json(value["transactions"])
-            if "transactions" in value
-            else SeenTransactions(),
-            SourcePosition.from_json(value["snapshot"]) if "snapshot" in value else None,
-        )
+    # Markers of older versions of the engine lack the fields below, or have others besides.
+    tx_order: Annotated[int | None, Field(alias="nth")] = None
+    rows_ascending: Annotated[bool, Field(alias="plain")] = True
+    # Earlier versions counted the events that came again.
+    is_replay: Annotated[
+        bool,
+        Field(alias="resent", exclude_if=lambda found: not found),
+        BeforeValidator(lambda found: found not in (None, False)),
+    ] = False
+    transactions: Annotated[SeenTransactions, Field(exclude_if=lambda found: found == SeenTransactions())] = (
+        field(default_factory=SeenTransactions)
+    )
+    snapshot: Annotated[SourcePosition | None, Field(exclude_if=lambda found: found is None)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +94,12 @@ class PartitionProgress:
         high_water: see `HighWater`; None if the table contains only snapshot rows of the partition.
     """
 
-    next_offset: Count
+    next_offset: Annotated[Count, Field(alias="next")]
     high_water: HighWater | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CommitMarker:
+class CommitMarker(Record):
     """The progress of one lake table: how far it contains the changes of its source table.
 
     Attributes:
@@ -143,10 +119,13 @@ class CommitMarker:
             unknown, because Kafka chooses the partition of a row by the number.
     """
 
+    WHAT = "a commit marker"
     mirror: str
     sequence: Count
     batch: Count
-    progress: Mapping[str, Mapping[int, PartitionProgress]] = field(default_factory=dict)
+    progress: Annotated[Mapping[str, Mapping[int, PartitionProgress]], Field(alias="topics")] = field(
+        default_factory=dict
+    )
     position: SourcePosition | None = None
     watermark_ms: int | None = None
     committed_ms: int = 0
@@ -206,67 +185,5 @@ class CommitMarker:
         }
 
     def to_json(self) -> str:
-        """Return the marker as one line of JSON with sorted keys, described in schemas/commit-marker-v1.json."""
-        return json.dumps(
-            {
-                "version": MARKER_VERSION,
-                "mirror": self.mirror,
-                "sequence": self.sequence,
-                "batch": self.batch,
-                "topics": {
-                    topic: {str(p): _progress_to_json(progress) for p, progress in partitions.items()}
-                    for topic, partitions in self.progress.items()
-                },
-                "position": None if self.position is None else self.position.to_json(),
-                "watermark_ms": self.watermark_ms,
-                "committed_ms": self.committed_ms,
-                "truncate": None if self.truncate is None else self.truncate.to_json(),
-                "topic_ids": dict(self.topic_ids),
-                "snapshot": None if self.snapshot is None else self.snapshot.to_json(),
-                "alone": self.alone,
-                "partition_counts": dict(self.partition_counts),
-            },
-            sort_keys=True,
-            separators=(",", ":"),
-        )
-
-    @classmethod
-    @recorded("a commit marker")
-    def from_json(cls, text: str) -> "CommitMarker":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a marker, or has an unsupported version.
-        """
-        value = record_in(text)
-        if value.get("version") != MARKER_VERSION:
-            raise ValueError(
-                f"commit marker has version {value.get('version')!r}, this engine reads {MARKER_VERSION}"
-            )
-        return cls(
-            mirror=value["mirror"],
-            sequence=value["sequence"],
-            batch=value["batch"],
-            progress={
-                topic: {int(p): _progress_from_json(progress) for p, progress in partitions.items()}
-                for topic, partitions in value["topics"].items()
-            },
-            position=None if value["position"] is None else SourcePosition.from_json(value["position"]),
-            watermark_ms=value["watermark_ms"],
-            committed_ms=value["committed_ms"],
-            truncate=None if (found := value.get("truncate")) is None else Truncate.from_json(found),
-            topic_ids=value.get("topic_ids", {}),
-            snapshot=None if (found := value.get("snapshot")) is None else SnapshotRead.from_json(found),
-            alone=value.get("alone", False),
-            partition_counts=value.get("partition_counts", {}),
-        )
-
-
-def _progress_to_json(progress: PartitionProgress) -> dict[str, Any]:
-    high_water = None if progress.high_water is None else progress.high_water.to_json()
-    return {"next": progress.next_offset, "high_water": high_water}
-
-
-def _progress_from_json(value: dict[str, Any]) -> PartitionProgress:
-    high_water = None if value["high_water"] is None else HighWater.from_json(value["high_water"])
-    return PartitionProgress(value["next"], high_water)
+        """Return it as one line of JSON."""
+        return json.dumps(self.values(), sort_keys=True, separators=(",", ":"))

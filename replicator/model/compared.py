@@ -1,13 +1,13 @@
 """What is recorded of comparisons with the source: of definitions, of rows, and of tables that may differ."""
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
 
 from replicator.model.position import binlog_number
-from replicator.model.recorded import fitted_json, record_in, recorded
+from replicator.model.recorded import Record, records_in
 from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable
@@ -17,7 +17,7 @@ COMPARED_DEFINITIONS_KEY: Final = "replicator.definitions"
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedDefinitions:
+class ComparedDefinitions(Record):
     """The last comparison of definitions; described in schemas/compared-definitions-v1.json.
 
     Attributes:
@@ -25,32 +25,22 @@ class ComparedDefinitions:
         problem: why definitions cannot be compared now; None if they can.
     """
 
+    WHAT = "the record of compared definitions"
     at_ms: int | None
     problem: str | None = None
-
-    def to_json(self) -> str:
-        """Return it as one line of JSON."""
-        return json.dumps({"version": 1, "at_ms": self.at_ms, "problem": self.problem})
 
 
 def compared_definitions_in(properties: Mapping[str, str]) -> ComparedDefinitions | None:
     """Return what is recorded in the properties of a namespace; None if there is nothing that can be read."""
-    try:
-        value = json.loads(properties[COMPARED_DEFINITIONS_KEY])
-        at_ms, problem = value["at_ms"], value["problem"]
-    except (KeyError, ValueError, TypeError):
-        return None
-    is_valid = isinstance(at_ms, int | None) and isinstance(problem, str | None)
-    return ComparedDefinitions(at_ms, problem) if is_valid else None
+    return records_in(properties, COMPARED_DEFINITIONS_KEY, ComparedDefinitions.from_json).get("")
 
 
 COMPARED_KEY: Final = "replicator.compared."
 """Prefix of the properties of the `_ops` namespace that each contain the comparisons of a table."""
-_TEXT: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     """How rows of a table were compared with the source.
 
     It is a property of the `_ops` namespace, described in schemas/compared-v1.json.
@@ -65,6 +55,9 @@ class Comparison:
         rows: number of rows before that key that were compared.
     """
 
+    WHAT = "the record of comparisons"
+    CUT = ("cause",)
+    ENDING = "…"
     table: TableId
     compared_ms: int | None = None
     keys: int = 0
@@ -74,65 +67,25 @@ class Comparison:
     upto: tuple[str, ...] = ()
     rows: int = 0
 
-    def values(self) -> dict[str, Any]:
-        """Return it as plain values, for programs."""
-        return {
-            "version": 1,
-            "database": self.table.database,
-            "name": self.table.name,
-            "compared_ms": self.compared_ms,
-            "keys": self.keys,
-            "differences": self.differences,
-            "differed_ms": self.differed_ms,
-            "cause": self.cause,
-            "upto": list(self.upto),
-            "rows": self.rows,
-        }
-
-    def to_json(self) -> str:
-        """Return it as one line of JSON."""
-        return fitted_json(self.values(), ("cause",), most=_TEXT, ending="…")
-
-    @classmethod
-    @recorded("the record of comparisons")
-    def from_json(cls, text: str) -> "Comparison":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a record of this version.
-        """
-        value = record_in(text)
-        if value.get("version") != 1:
-            raise ValueError("record of comparisons: unknown version")
-        return cls(
-            TableId(value["database"], value["name"]),
-            value["compared_ms"],
-            value["keys"],
-            value["differences"],
-            value["differed_ms"],
-            value["cause"],
-            tuple(value["upto"]),
-            value["rows"],
-        )
-
 
 def comparisons_in(properties: Mapping[str, str]) -> dict[TableId, Comparison]:
     """Return the comparisons in the properties of the `_ops` namespace that this version can read."""
-    found = {}
-    for key, value in properties.items():
-        if key.startswith(COMPARED_KEY):
-            with suppress(ValueError):
-                record = Comparison.from_json(value)
-                found[record.table] = record
-    return found
+    return {
+        found.table: found for found in records_in(properties, COMPARED_KEY, Comparison.from_json).values()
+    }
 
 
 MAY_DIFFER_KEY: Final = "replicator.may-differ."
 """Prefix of the properties of the `_ops` namespace that each tell of a table why its rows may differ."""
 
 
+def _numbered(file: str) -> str:
+    binlog_number(file)
+    return file
+
+
 @dataclass(frozen=True, slots=True)
-class MayDiffer:
+class MayDiffer(Record):
     """A transaction that may have changed rows of a table without events, and that the mirror does not follow.
 
     Attributes:
@@ -141,28 +94,11 @@ class MayDiffer:
         noted_ms: when it was noted, milliseconds since the epoch.
     """
 
+    WHAT = "the record of rows that may differ"
     reason: str
-    file: str
+    file: Annotated[str, AfterValidator(_numbered)]
     pos: int
     noted_ms: int
-
-    def to_json(self) -> str:
-        """Return it as one line of JSON."""
-        return json.dumps({"version": 1, **asdict(self)})
-
-    @classmethod
-    @recorded("the record of rows that may differ")
-    def from_json(cls, text: str) -> "MayDiffer":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a record of this version.
-        """
-        value = record_in(text)
-        if value["version"] != 1:
-            raise ValueError("record of rows that may differ: unknown version")
-        binlog_number(value["file"])
-        return cls(value["reason"], value["file"], value["pos"], value["noted_ms"])
 
     def is_settled(self, check: VerifiedTable | None, reread: Request | None) -> bool:
         """Return whether the newest check, or the newest re-read, of the table shows that its rows are the source's."""
@@ -189,9 +125,4 @@ class MayDiffer:
 
 def may_differ_in(properties: Mapping[str, str]) -> dict[str, MayDiffer]:
     """Return what the properties of the `_ops` namespace say, by source table, as far as this version can read it."""
-    found = {}
-    for key, value in properties.items():
-        if key.startswith(MAY_DIFFER_KEY):
-            with suppress(ValueError):
-                found[key.removeprefix(MAY_DIFFER_KEY)] = MayDiffer.from_json(value)
-    return found
+    return records_in(properties, MAY_DIFFER_KEY, MayDiffer.from_json)

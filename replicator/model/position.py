@@ -3,9 +3,11 @@
 import re
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import Any, Final
+from typing import Annotated, Final
 
-from replicator.model.recorded import Count, recorded
+from pydantic import AfterValidator
+
+from replicator.model.recorded import Count, Part
 
 FILE_SHIFT: Final = 40
 """Bits of a position key for the offset in the file: 1 TiB, more than MySQL writes. The file number has the others."""
@@ -45,9 +47,15 @@ def binlog_number(file: str) -> int:
     return number
 
 
+def _numbered(file: str) -> str:
+    if file:
+        binlog_number(file)
+    return file
+
+
 @total_ordering
 @dataclass(frozen=True, slots=True)
-class SourcePosition:
+class SourcePosition(Part):
     """The position of a change in the source's binlog.
 
     Positions of one server are ordered by file number, offset in the file, and row. GTID and server id are kept for
@@ -61,7 +69,8 @@ class SourcePosition:
         gtid: the transaction's GTID, if the source has GTIDs.
     """
 
-    file: str
+    WHAT = "a position"
+    file: Annotated[str, AfterValidator(_numbered)]
     pos: Count
     row: Count = 0
     server_id: Count = 0
@@ -85,22 +94,6 @@ class SourcePosition:
     def __str__(self) -> str:
         at = f"{self.file}:{self.pos}" + (f"/{self.row}" if self.row else "")
         return f"{at} ({self.gtid})" if self.gtid else at
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "pos": self.pos,
-            "row": self.row,
-            "server_id": self.server_id,
-            "gtid": self.gtid,
-        }
-
-    @classmethod
-    @recorded("a position")
-    def from_json(cls, value: dict[str, Any]) -> "SourcePosition":
-        found = cls(value["file"], value["pos"], value["row"], value["server_id"], value["gtid"])
-        _ = found.order  # a file name without a number must fail here and not later
-        return found
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,9 +8,9 @@ name, or `checked_sql`.
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, wraps
-from typing import Annotated, Any, Final, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar, Final, ParamSpec, Self, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -131,6 +131,93 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     settings = ConfigDict(strict=True, revalidate_instances="always")
     alone: Any = tuple[kind]
     return TypeAdapter(alone, config=settings)
+
+
+class Part:
+    """Base of a frozen dataclass that is a part of a record, as an object of JSON.
+
+    Its fields have the names of their aliases. A `TableId` in the field `table` is written as `database` and `name`.
+    """
+
+    __slots__ = ()
+    WHAT: ClassVar[str]
+    """What it is, for messages."""
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values, for programs."""
+        kind: Any = type(self)
+        (found,) = _adapter(kind).dump_python((self,), mode="json", by_alias=True)
+        plain: dict[str, Any] = {}
+        for name, value in found.items():
+            plain |= value if name == "table" and isinstance(value, dict) else {name: value}
+        return plain
+
+    @classmethod
+    def of_values(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `values` returned; missing values are those that older versions lacked.
+
+        Raises:
+            ValueError: it is malformed.
+        """
+        with reading(cls.WHAT):
+            found = dict(values)
+            if "database" in found:
+                found["table"] = {"database": found.pop("database"), "name": found.pop("name")}
+            # As JSON, a list can be a tuple, and a text a key or a member of an enumeration.
+            kind: Any = cls
+            read: tuple[Self] = _adapter(kind).validate_json(json.dumps((found,)))
+            return read[0]
+
+
+class Record(Part):
+    """Base of a frozen dataclass that is recorded as one line of JSON, with the version of its format."""
+
+    __slots__ = ()
+    VERSION: ClassVar[int] = 1
+    CUT: ClassVar[tuple[str, ...]] = ()
+    """Texts that are cut to `MOST` characters, or to fewer, so that the line fits into a property."""
+    MOST: ClassVar[int] = 300
+    ENDING: ClassVar[str] = ""
+    """How a text ends that was cut."""
+    SEPARATORS: ClassVar[tuple[str, str]] = (", ", ": ")
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values, for programs."""
+        # Without arguments, super() does not find the class: the decorator for slots replaces it.
+        return {"version": self.VERSION, **Part.values(self)}
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON."""
+        if self.CUT:
+            return fitted_json(self.values(), self.CUT, most=self.MOST, ending=self.ENDING)
+        return json.dumps(self.values(), separators=self.SEPARATORS)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the text is malformed, or of another version.
+        """
+        return cls.of_values(versioned(text, cls.WHAT, cls.VERSION))
+
+
+def versioned(text: str, what: str, version: int = 1) -> dict[str, Any]:
+    """Return a text of JSON that is an object with this version. Raises ValueError if it is not."""
+    value = record_in(text)
+    if (found := value.pop("version", None)) != version:
+        raise ValueError(f"{what} has version {found!r}, this engine reads {version}")
+    return value
+
+
+def records_in(properties: Mapping[str, str], prefix: str, read: Callable[[str], _T]) -> dict[str, _T]:
+    """Return name → record of the properties named `prefix` and name, as far as this version can read them."""
+    found = {}
+    for key, text in properties.items():
+        if key.startswith(prefix):
+            with suppress(ValueError):
+                found[key.removeprefix(prefix)] = read(text)
+    return found
 
 
 def record_in(text: str) -> dict[str, Any]:

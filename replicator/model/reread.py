@@ -1,16 +1,16 @@
 """What is recorded of a re-read: the request with its progress, and the state of the staging table."""
 
 import itertools
-import json
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 from replicator.model.common import now_ms
-from replicator.model.recorded import fitted_json, record_in, recorded
+from replicator.model.recorded import Record, records_in
 from replicator.model.table import TableId
 
 REREAD_KEY: Final = "replicator.reread."
@@ -21,15 +21,13 @@ STATE_KEY: Final = "replicator.reread"
 """Property of a staging table: its `StagingState`."""
 
 _MOST_SPANS: Final = 5
-"""Number of spans of a key in a request at most; see `_TEXT`."""
+"""Number of spans of a key in a request at most; see `Request.MOST`."""
 _PREFIX: Final = 8
 """Number of bytes of a BINARY key that count in a span."""
 _LEAST, _MOST, _MOST_UNSIGNED = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 """Ends of spans beyond which no integer key is."""
 _WIDEST: Final = 255
 """Maximum width of a BINARY column."""
-_TEXT: Final = 190
-"""Maximum length of a text in a request."""
 
 
 class Phase(StrEnum):
@@ -65,7 +63,11 @@ class Narrowed:
     """
 
     column: str
-    spans: tuple[KeySpan, ...]
+    spans: Annotated[
+        tuple[KeySpan, ...],
+        BeforeValidator(lambda found: tuple(KeySpan(*span) for span in found)),
+        PlainSerializer(lambda spans: [[span.low, span.high, span.rows] for span in spans]),
+    ]
     width: int | None = None
 
     def condition(self, column: str) -> str:
@@ -118,22 +120,24 @@ class Narrowed:
             joined[at : at + 2] = [KeySpan(before.low, after.high, before.rows + after.rows)]
         return cls(column, tuple(joined), width)
 
-    def values(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {
-            "column": self.column,
-            "spans": [[span.low, span.high, span.rows] for span in self.spans],
-            "width": self.width,
-        }
-
 
 def prefix_of(value: bytes) -> int:
     """Return the number that stands for bytes in a `KeySpan`."""
     return int.from_bytes(value[:_PREFIX].ljust(_PREFIX, b"\0"), "big")
 
 
+def _possible(found: Narrowed | None) -> Narrowed | None:
+    """Return the part of a table, if it can be one."""
+    if found is not None:
+        least = _LEAST if found.width is None else 0
+        known = all(least <= span.low <= span.high <= _MOST_UNSIGNED for span in found.spans)
+        if not known or not found.spans or (found.width is not None and not 1 <= found.width <= _WIDEST):
+            raise ValueError("invalid spans of keys")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """A table that is to be read again, and how far that is.
 
     It is a property of the `_ops` namespace, described in schemas/reread-v1.json.
@@ -153,6 +157,9 @@ class Request:
         narrowed: the part of the table that is read and compared; None for all of it.
     """
 
+    WHAT = "the request to read a table again"
+    CUT = ("reason", "problem")
+    MOST = 190
     id: str
     table: TableId
     reason: str
@@ -165,7 +172,7 @@ class Request:
     problem: str | None = None
     held: bool = False
     max_rows: int | None = None
-    narrowed: Narrowed | None = None
+    narrowed: Annotated[Narrowed | None, AfterValidator(_possible)] = None
 
     @property
     def has_ended(self) -> bool:
@@ -175,69 +182,6 @@ class Request:
     def covers(self, part: Narrowed | None) -> bool:
         """Return whether the request reads at least a part of the table; None is all of it."""
         return self.narrowed is None or self.narrowed == part
-
-    def values(self) -> dict[str, Any]:
-        """Return the request as plain values, for programs."""
-        return {
-            "version": 1,
-            "id": self.id,
-            "database": self.table.database,
-            "name": self.table.name,
-            "reason": self.reason[:_TEXT],
-            "requested_ms": self.requested_ms,
-            "phase": str(self.phase),
-            "rows": self.rows,
-            "estimated": self.estimated,
-            "ended_ms": self.ended_ms,
-            "changed": self.changed,
-            "problem": None if self.problem is None else self.problem[:_TEXT],
-            "held": self.held,
-            "max_rows": self.max_rows,
-            "narrowed": None if self.narrowed is None else self.narrowed.values(),
-        }
-
-    def to_json(self) -> str:
-        """Return the request as one line of JSON; texts are cut so that it fits into a property."""
-        return fitted_json(self.values(), ("reason", "problem"), most=_TEXT)
-
-    @classmethod
-    @recorded("the request to read a table again")
-    def from_json(cls, text: str) -> "Request":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a request of this version.
-        """
-        value = record_in(text)
-        if value.get("version") != 1:
-            raise ValueError(f"request to read a table again: unknown version {value.get('version')!r}")
-        return cls(
-            id=value["id"],
-            table=TableId(value["database"], value["name"]),
-            reason=value["reason"],
-            requested_ms=value["requested_ms"],
-            phase=Phase(value["phase"]),
-            rows=value["rows"],
-            estimated=value["estimated"],
-            ended_ms=value["ended_ms"],
-            changed=value["changed"],
-            problem=value["problem"],
-            held=value["held"],
-            max_rows=value.get("max_rows"),
-            narrowed=_narrowed(value.get("narrowed")),
-        )
-
-
-def _narrowed(value: Mapping[str, Any] | None) -> Narrowed | None:
-    if value is None:
-        return None
-    found = Narrowed(value["column"], tuple(KeySpan(*span) for span in value["spans"]), value.get("width"))
-    least = _LEAST if found.width is None else 0
-    known = all(least <= span.low <= span.high <= _MOST_UNSIGNED for span in found.spans)
-    widths = range(1, _WIDEST + 1)
-    if not known or not found.spans or (found.width is not None and found.width not in widths):
-        raise ValueError("request to read a table again: invalid spans of keys")
-    return found
 
 
 def new_request(
@@ -249,16 +193,12 @@ def new_request(
 
 def requests_in(properties: Mapping[str, str]) -> list[Request]:
     """Return the requests in the properties of the `_ops` namespace that this version can read, by table."""
-    found = []
-    for key, value in properties.items():
-        if key.startswith(REREAD_KEY):
-            with suppress(ValueError, KeyError):
-                found.append(Request.from_json(value))
+    found = records_in(properties, REREAD_KEY, Request.from_json).values()
     return sorted(found, key=lambda request: request.table)
 
 
 @dataclass(frozen=True, slots=True)
-class StagingState:
+class StagingState(Record):
     """How far a staging table is filled. It is written with each part, in the same commit.
 
     Attributes:
@@ -274,6 +214,7 @@ class StagingState:
         since: partition → offset: all rows were read after all earlier events; None if that is not known.
     """
 
+    WHAT = "the state of a staging table"
     request: str
     fingerprint: str
     last: tuple[str, ...] | None
@@ -290,60 +231,3 @@ class StagingState:
     def advanced(self, after: tuple[str, ...] | None, rows: int) -> "StagingState":
         """Return the state after `rows` more rows, up to the key `after`."""
         return replace(self, after=after, rows=self.rows + rows)
-
-    def to_json(self) -> str:
-        """Return the state as one line of JSON."""
-        value: dict[str, Any] = {
-            "version": 1,
-            "request": self.request,
-            "fingerprint": self.fingerprint,
-            "last": self.last,
-            "after": self.after,
-            "rows": self.rows,
-            "complete": self.complete,
-            "file": self.file,
-            "pos": self.pos,
-            "gtids": self.gtids,
-            "watermark_ms": self.watermark_ms,
-            "until": _offsets_to_json(self.until),
-            "since": _offsets_to_json(self.since),
-        }
-        return json.dumps(value)
-
-    @classmethod
-    @recorded("the state of a staging table")
-    def from_json(cls, text: str) -> "StagingState":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a state of this version.
-        """
-        value = record_in(text)
-        if value.get("version") != 1:
-            raise ValueError(f"staging table: unknown version {value.get('version')!r}")
-        return cls(
-            request=value["request"],
-            fingerprint=value["fingerprint"],
-            last=_key(value["last"]),
-            after=_key(value["after"]),
-            rows=value["rows"],
-            complete=value["complete"],
-            file=value["file"],
-            pos=value["pos"],
-            gtids=value["gtids"],
-            watermark_ms=value["watermark_ms"],
-            until=_offsets_from_json(value["until"]),
-            since=_offsets_from_json(value.get("since")),
-        )
-
-
-def _offsets_to_json(offsets: Mapping[int, int] | None) -> dict[str, int] | None:
-    return None if offsets is None else {str(p): offset for p, offset in offsets.items()}
-
-
-def _offsets_from_json(offsets: Mapping[str, int] | None) -> dict[int, int] | None:
-    return None if offsets is None else {int(p): offset for p, offset in offsets.items()}
-
-
-def _key(value: list[str] | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(value)

@@ -4,14 +4,14 @@ Positions cannot tell whether a transaction was sent before if the connector rea
 then, or if a replica wrote transactions in another order than their origin. Their GTIDs can.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from replicator.model.gtid import Transaction
-from replicator.model.recorded import Long, recorded
+from replicator.model.recorded import Long, Part
 
 WINDOW: Final = 1024
 """How many of an origin's last numbers are remembered one by one; lower ones count as seen.
@@ -67,8 +67,23 @@ class SeenNumbers:
         return replace(self, last=last, recent=(shifted | _bits(counted, last)) & _MASK)
 
 
+def _origins(values: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, SeenNumbers], ...]:
+    return tuple((v["origin"], SeenNumbers(v["first"], v["last"], int(v["recent"], 16))) for v in values)
+
+
+def _origin_values(origins: Sequence[tuple[str, SeenNumbers]]) -> list[dict[str, Any]]:
+    return [
+        {"origin": origin, "first": n.first, "last": n.last, "recent": f"{n.recent:x}"}
+        for origin, n in origins
+    ]
+
+
+def _transactions(gtids: Sequence[str]) -> tuple[Transaction, ...]:
+    return tuple(filter(None, map(Transaction.parse, gtids)))
+
+
 @dataclass(frozen=True, slots=True)
-class SeenTransactions:
+class SeenTransactions(Part):
     """The transactions of all origins that were seen.
 
     Attributes:
@@ -77,8 +92,15 @@ class SeenTransactions:
             connector may have been interrupted within them. Whether an event of them was seen is not known.
     """
 
-    origins: tuple[tuple[str, SeenNumbers], ...] = ()
-    interrupted: tuple[Transaction, ...] = ()
+    WHAT = "the transactions of a commit marker"
+    origins: Annotated[
+        tuple[tuple[str, SeenNumbers], ...], BeforeValidator(_origins), PlainSerializer(_origin_values)
+    ] = ()
+    interrupted: Annotated[
+        tuple[Transaction, ...],
+        BeforeValidator(_transactions),
+        PlainSerializer(lambda found: list(map(str, found))),
+    ] = ()
 
     def has(self, transaction: Transaction) -> bool | None:
         """Return whether a transaction was seen; None if that is not known."""
@@ -108,22 +130,6 @@ class SeenTransactions:
             return self
         others = (t for t in self.interrupted if t not in transactions)
         return replace(self, interrupted=(*others, *transactions)[-MOST_INTERRUPTED:])
-
-    def to_json(self) -> dict[str, Any]:
-        origins = [
-            {"origin": origin, "first": n.first, "last": n.last, "recent": f"{n.recent:x}"}
-            for origin, n in self.origins
-        ]
-        return {"origins": origins, "interrupted": [str(t) for t in self.interrupted]}
-
-    @classmethod
-    @recorded("a commit marker")
-    def from_json(cls, value: dict[str, Any]) -> "SeenTransactions":
-        origins = (
-            (v["origin"], SeenNumbers(v["first"], v["last"], int(v["recent"], 16))) for v in value["origins"]
-        )
-        interrupted = filter(None, map(Transaction.parse, value["interrupted"]))
-        return cls(tuple(origins), tuple(interrupted))
 
 
 _MASK: Final = (1 << WINDOW) - 1

@@ -13,16 +13,19 @@ before and that the new snapshot does not contain were deleted from the source.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
 
 from replicator.model.position import PackedPosition, SourcePosition
-from replicator.model.recorded import Long, recorded
+from replicator.model.recorded import Long, Part
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Part):
     """A TRUNCATE TABLE: its partition and offset, its position, and the source time in milliseconds since the epoch."""
 
+    WHAT = "a truncate"
     partition: Long
     offset: Long
     position: SourcePosition
@@ -33,23 +36,9 @@ class Truncate:
         """File number and offset, packed as in decoded frames."""
         return PackedPosition.pack(self.position).position_key
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "partition": self.partition,
-            "offset": self.offset,
-            "position": self.position.to_json(),
-            "ts_ms": self.ts_ms,
-        }
-
-    @classmethod
-    @recorded("a commit marker")
-    def from_json(cls, value: dict[str, Any]) -> "Truncate":
-        position = SourcePosition.from_json(value["position"])
-        return cls(value["partition"], value["offset"], position, value["ts_ms"])
-
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRead:
+class SnapshotRead(Part):
     """One snapshot of a table.
 
     Attributes:
@@ -61,12 +50,13 @@ class SnapshotRead:
         has_first: whether this part of it has the row that is marked as the first one; not kept in markers.
     """
 
+    WHAT = "a snapshot"
     position: SourcePosition
     ts_ms: int
     starts: Mapping[int, int]
     end: tuple[int, int] | None = None
-    replaces_rows: bool = False
-    has_first: bool = field(default=False, compare=False)
+    replaces_rows: Annotated[bool, Field(alias="anew")] = False
+    has_first: Annotated[bool, Field(exclude=True)] = field(default=False, compare=False)
 
     @property
     def is_initial(self) -> bool:
@@ -90,23 +80,3 @@ class SnapshotRead:
         """Merge `other`, which has later rows of the same snapshot."""
         starts = {**other.starts, **self.starts}
         return replace(self, starts=starts, end=self.end or other.end)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "position": self.position.to_json(),
-            "ts_ms": self.ts_ms,
-            "starts": {str(partition): offset for partition, offset in self.starts.items()},
-            "end": None if self.end is None else list(self.end),
-            "anew": self.replaces_rows,
-        }
-
-    @classmethod
-    @recorded("a commit marker")
-    def from_json(cls, value: dict[str, Any]) -> "SnapshotRead":
-        return cls(
-            SourcePosition.from_json(value["position"]),
-            value["ts_ms"],
-            {int(partition): offset for partition, offset in value["starts"].items()},
-            None if value["end"] is None else (value["end"][0], value["end"][1]),
-            value["anew"],
-        )

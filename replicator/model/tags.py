@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
 
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import FILE_SHIFT, binlog_number
-from replicator.model.recorded import record_in, recorded
+from replicator.model.recorded import Part, versioned
 
 TAG_KEY: Final = "replicator.tag."
 """Prefix of the properties of the `_ops` namespace that each describe a tag; the rest is the tag's name."""
@@ -80,8 +82,14 @@ class TagPoint:
         return f"{self.file}:{self.pos}"
 
 
+def _possible(point: TagPoint | None) -> TagPoint | None:
+    if point is not None:
+        _ = point.position_key, point.end  # what is no position must fail here and not later
+    return point
+
+
 @dataclass(frozen=True, slots=True)
-class TagRecord:
+class TagRecord(Part):
     """A tag as it is recorded in the lake.
 
     Attributes:
@@ -96,12 +104,13 @@ class TagRecord:
         reason: why the tag failed.
     """
 
-    name: str
+    WHAT = "the record of a tag"
+    name: Annotated[str, Field(exclude=True)]
     state: TagState
     requested_ms: int
     scheduled: bool = False
     skip_paused: bool = False
-    point: TagPoint | None = None
+    point: Annotated[TagPoint | None, AfterValidator(_possible)] = None
     completed_ms: int | None = None
     left_out: tuple[str, ...] = field(default=())
     reason: str | None = None
@@ -126,58 +135,17 @@ class TagRecord:
         return replace(self, state=TagState.COMPLETE, completed_ms=now_ms, left_out=_shortened(names))
 
     def to_json(self) -> str:
-        point = self.point
-        return json.dumps(
-            {
-                "version": _VERSION,
-                "state": str(self.state),
-                "requested_ms": self.requested_ms,
-                "scheduled": self.scheduled,
-                "skip_paused": self.skip_paused,
-                "point": None
-                if point is None
-                else {
-                    "file": point.file,
-                    "pos": point.pos,
-                    "gtids": point.gtids,
-                    "read_ms": point.read_ms,
-                },
-                "completed_ms": self.completed_ms,
-                "left_out": list(self.left_out),
-                "reason": self.reason,
-            },
-            separators=(",", ":"),
-        )
+        """Return it as one line of JSON, without the name."""
+        return json.dumps({"version": _VERSION, **self.values()}, separators=(",", ":"))
 
     @classmethod
-    @recorded("the record of a tag")
     def from_json(cls, name: str, text: str) -> "TagRecord":
         """Read what `to_json` wrote.
 
         Raises:
             ValueError: a newer version of the engine wrote it.
         """
-        value: dict[str, Any] = record_in(text)
-        if value.get("version") != _VERSION:
-            raise ValueError(f"tag {name} has version {value.get('version')!r}, this engine reads {_VERSION}")
-        point = value["point"]
-        return cls(
-            name=name,
-            state=TagState(value["state"]),
-            requested_ms=value["requested_ms"],
-            scheduled=value["scheduled"],
-            skip_paused=value["skip_paused"],
-            point=None if point is None else _point(point),
-            completed_ms=value["completed_ms"],
-            left_out=tuple(value["left_out"]),
-            reason=value["reason"],
-        )
-
-
-def _point(value: Mapping[str, Any]) -> TagPoint:
-    found = TagPoint(value["file"], value["pos"], value["gtids"], value["read_ms"])
-    _ = found.position_key, found.end  # what is no position must fail here and not later
-    return found
+        return cls.of_values({**versioned(text, f"tag {name}", _VERSION), "name": name})
 
 
 def recorded_tags(properties: Mapping[str, str]) -> list[TagRecord]:

@@ -1,15 +1,12 @@
 """What is recorded of the checks of a mirror: the newest one of each table, and some earlier ones."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from replicator.model.recorded import record_in, recorded
+from replicator.model.recorded import Record, records_in
 from replicator.model.table import TableId
-
-_T = TypeVar("_T")
 
 VERIFIED_KEY: Final = "replicator.verified."
 """Prefix of the properties of the `_ops` namespace that each contain the newest check of a table."""
@@ -17,12 +14,10 @@ CHECKS_KEY: Final = "replicator.checks."
 """Prefix of the properties of the `_ops` namespace that each contain the past checks of a table, without the newest."""
 _VALUE: Final = 1_000
 """Maximum length of a property: catalogs in a database store no more characters of it."""
-_TEXT: Final = 300
-"""Maximum length of a text within a property."""
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedTable:
+class VerifiedTable(Record):
     """The newest check of a table.
 
     It is a property of the `_ops` namespace, described in schemas/verified-v1.json.
@@ -40,6 +35,8 @@ class VerifiedTable:
         topic_id: the id of the topic.
     """
 
+    WHAT = "the record of a check"
+    CUT = ("reason",)
     table: TableId
     verdict: str
     position: str
@@ -50,49 +47,6 @@ class VerifiedTable:
     reason: str | None = None
     offsets: Mapping[int, int] = field(default_factory=dict)
     topic_id: str | None = None
-
-    def values(self) -> dict[str, Any]:
-        """Return it as plain values, for programs."""
-        return {
-            "version": 1,
-            "database": self.table.database,
-            "name": self.table.name,
-            "verdict": self.verdict,
-            "position": self.position,
-            "ended_ms": self.ended_ms,
-            "rows": self.rows,
-            "differing": self.differing,
-            "sampled": self.sampled,
-            "reason": None if self.reason is None else self.reason[:_TEXT],
-            "offsets": {str(partition): offset for partition, offset in self.offsets.items()},
-            "topic_id": self.topic_id,
-        }
-
-    def to_json(self) -> str:
-        """Return it as one line of JSON."""
-        return json.dumps(self.values())
-
-    @classmethod
-    @recorded("the record of a check")
-    def from_json(cls, text: str) -> "VerifiedTable":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a check of this version.
-        """
-        value = _parsed(text)
-        return cls(
-            TableId(value["database"], value["name"]),
-            value["verdict"],
-            value["position"],
-            value["ended_ms"],
-            value["rows"],
-            value["differing"],
-            value["sampled"],
-            value["reason"],
-            {int(partition): offset for partition, offset in value["offsets"].items()},
-            value["topic_id"],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +67,13 @@ class PastCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckHistory:
+class CheckHistory(Record):
     """The past checks of a table, the latest first, without the newest check.
 
     It is a property of the `_ops` namespace, described in schemas/checks-v1.json. It has as many as fit: about 8.
     """
 
+    WHAT = "the record of past checks"
     table: TableId
     checks: tuple[PastCheck, ...] = ()
 
@@ -126,33 +81,12 @@ class CheckHistory:
         """Return the history once a newer check follows `check`."""
         return replace(self, checks=(PastCheck.of(check), *self.checks))
 
-    def values(self) -> dict[str, Any]:
-        """Return it as plain values, for programs."""
-        return {
-            "version": 1,
-            "database": self.table.database,
-            "name": self.table.name,
-            "checks": [asdict(check) for check in self.checks],
-        }
-
     def to_json(self) -> str:
         """Return it as one line of JSON, without the oldest checks if a property cannot contain all."""
         text = json.dumps(self.values(), separators=(",", ":"))
         if len(text) <= _VALUE or not self.checks:
             return text
         return replace(self, checks=self.checks[:-1]).to_json()
-
-    @classmethod
-    @recorded("the record of past checks")
-    def from_json(cls, text: str) -> "CheckHistory":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: the text is not a history of this version.
-        """
-        value = _parsed(text)
-        checks = tuple(PastCheck(**check) for check in value["checks"])
-        return cls(TableId(value["database"], value["name"]), checks)
 
 
 def proved_ms(newest: VerifiedTable | None, history: CheckHistory | None) -> int | None:
@@ -181,25 +115,11 @@ def check_records(properties: Mapping[str, str], checks: Sequence[VerifiedTable]
 
 def verified_in(properties: Mapping[str, str]) -> list[VerifiedTable]:
     """Return the checks in the properties of the `_ops` namespace that this version can read, by table."""
-    found = _readable(properties, VERIFIED_KEY, VerifiedTable.from_json)
+    found = records_in(properties, VERIFIED_KEY, VerifiedTable.from_json).values()
     return sorted(found, key=lambda check: check.table)
 
 
 def histories_in(properties: Mapping[str, str]) -> list[CheckHistory]:
     """Return the past checks in the properties of the `_ops` namespace that this version can read, by table."""
-    found = _readable(properties, CHECKS_KEY, CheckHistory.from_json)
+    found = records_in(properties, CHECKS_KEY, CheckHistory.from_json).values()
     return sorted(found, key=lambda history: history.table)
-
-
-def _readable(properties: Mapping[str, str], prefix: str, parse: Callable[[str], _T]) -> Iterator[_T]:
-    for key, value in properties.items():
-        if key.startswith(prefix):
-            with suppress(ValueError, KeyError, TypeError):
-                yield parse(value)
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    value: dict[str, Any] = record_in(text)
-    if value.get("version") != 1:
-        raise ValueError(f"record of checks: unknown version {value.get('version')!r}")
-    return value

@@ -6,18 +6,18 @@ is there again.
 """
 
 import contextlib
-import json
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from replicator.config import Config
 from replicator.errors import ReplicatorError
 from replicator.model.common import now_ms
+from replicator.model.recorded import Record
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")
@@ -54,7 +54,7 @@ class ReloadOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Record):
     """A process that runs a mirror, or the last one that did. Times are milliseconds since the epoch.
 
     Attributes:
@@ -70,6 +70,7 @@ class RunRecord:
         ended_ms, reason: when and why it ended; None if it runs or was killed. The reason is None after a signal.
     """
 
+    WHAT = "the record of a run"
     pid: int
     started: int
     file: str
@@ -174,39 +175,16 @@ def write_record(config: Config, record: RunRecord) -> None:
     path = config.mirror.state_dir / _NAME
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = path.with_suffix(".new")
-    new.write_text(json.dumps({"version": 1, **asdict(record)}), encoding="utf-8")
+    new.write_text(record.to_json(), encoding="utf-8")
     new.replace(path)
 
 
 def read_record(config: Config) -> RunRecord | None:
     """Return the mirror's record; None if there is none, or if it cannot be read or understood."""
     try:
-        found = json.loads((config.mirror.state_dir / _NAME).read_text(encoding="utf-8"))
-        return _from_json(found)
-    except (OSError, ValueError, KeyError, TypeError):
+        return RunRecord.from_json((config.mirror.state_dir / _NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-
-
-def _from_json(found: Mapping[str, Any]) -> RunRecord:
-    if found["version"] != 1:
-        raise ValueError(found["version"])
-    reloads = tuple(
-        ReloadOutcome(
-            float(entry["began"]), tuple(map(str, entry["changed"])), entry["refused"], entry["hint"]
-        )
-        for entry in found["reloads"]
-    )
-    return RunRecord(
-        int(found["pid"]),
-        int(found["started"]),
-        str(found["file"]),
-        reloads,
-        str(found.get("host", "")),
-        int(found.get("began_ms", 0)),
-        int(found.get("seen_ms", 0)),
-        bool(found.get("follows", False)),
-        *(found.get(name) for name in ("batch_ms", "ended_ms", "reason")),
-    )
 
 
 def _start_ticks(pid: int) -> int | None:

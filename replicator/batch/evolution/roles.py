@@ -118,7 +118,7 @@ class MirrorSide(RoleSide):
         context, version, pending = self._context, self._schema.version, dict(properties)
         if source.recreated and not version.begins_epoch:  # Then the first row removes the earlier ones.
             clear = Truncate(_NO_PARTITION, -1, version.position, version.ts_ms)
-            pending[PENDING_CLEAR_KEY] = json.dumps(clear.to_json())
+            pending[PENDING_CLEAR_KEY] = json.dumps(clear.values())
         evolve(context.lake, present, found.changes, pending, key=self.columns().key, fill=True)
         context.row_locations.forget(present)
 

@@ -4,7 +4,6 @@ The Java API is used because one atomic commit can do what needs several SQL sta
 catalog may raise LakeUnavailable.
 """
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from replicator.lake.catalog.metadata import DEFAULT_FORMAT, FORMAT_KEY, has_del
 from replicator.lake.properties import CREATED_KEY
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.model.common import quoted
-from replicator.model.recorded import names_in
+from replicator.model.recorded import names_in, record_in
 from replicator.model.snapshot import Truncate
 from replicator.model.types import LakeType
 from replicator.schema.evolution.changes import (
@@ -180,7 +179,7 @@ class LakeTable:
     def pending_clear(self) -> Truncate | None:
         """Return where the source table was recreated, if rows from before must still be deleted; else None."""
         text = self.java.properties().get(PENDING_CLEAR_KEY)
-        return None if text is None else Truncate.from_json(json.loads(text))
+        return None if text is None else Truncate.of_values(record_in(text))
 
     def has_pending_rows(self) -> bool:
         """Return whether earlier rows must still be filled or deleted, as the table's schema version requires."""

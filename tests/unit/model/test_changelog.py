@@ -36,5 +36,5 @@ def test_table_without_a_changelog_keeps_what_it_has() -> None:
 
 
 def test_newer_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="another version"):
+    with pytest.raises(ValueError, match="has version 2"):
         Restatement.from_json('{"version": 2}')

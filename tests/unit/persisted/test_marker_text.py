@@ -157,8 +157,8 @@ def test_pending_fills_and_truncate_texts_are_unchanged() -> None:
     assert fills_to_json({"b": "x", "a": "7"}) == '{"a": "7", "b": "x"}'
     assert fills_from_json('{"a": "7", "b": "x"}') == {"a": "7", "b": "x"}
     clear = f'{{"partition": -1, "offset": -1, "position": {POSITION_DOCUMENT}, "ts_ms": 8}}'
-    assert json.dumps(Truncate(-1, -1, POSITION, 8).to_json()) == clear
-    assert Truncate.from_json(json.loads(clear)) == Truncate(-1, -1, POSITION, 8)
+    assert json.dumps(Truncate(-1, -1, POSITION, 8).values()) == clear
+    assert Truncate.of_values(json.loads(clear)) == Truncate(-1, -1, POSITION, 8)
 
 
 def test_column_rules_text_is_unchanged() -> None:

@@ -73,7 +73,7 @@ FULL = {
     CREATED_KEY: "file:/lake/shop/orders",
     RULES_KEY: '{"email": "hash 0a1b2c3d"}',
     PENDING_FILLS_KEY: '{"a": "7"}',
-    PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.to_json()) if MARKER.truncate else "",
+    PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.values()) if MARKER.truncate else "",
     UNFILLED_KEY: '["at"]',
     FOLLOWED_KEY: "7",
     KEPT_KEY: kept_to_json([KeepRows("ALTER TABLE a DROP PARTITION p0", 7, "binlog.000001:4")]),
