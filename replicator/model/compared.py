@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from replicator.model.position import binlog_number
+from replicator.model.position import binlog_number, checked_name
 from replicator.model.recorded import Record, records_in
 from replicator.model.reread import Phase, Request
 from replicator.model.table import TableId
@@ -79,11 +79,6 @@ MAY_DIFFER_KEY: Final = "replicator.may-differ."
 """Prefix of the properties of the `_ops` namespace that each tell of a table why its rows may differ."""
 
 
-def _numbered(file: str) -> str:
-    binlog_number(file)
-    return file
-
-
 @dataclass(frozen=True, slots=True)
 class MayDiffer(Record):
     """A transaction that may have changed rows of a table without events, and that the mirror does not follow.
@@ -96,7 +91,7 @@ class MayDiffer(Record):
 
     WHAT = "the record of rows that may differ"
     reason: str
-    file: Annotated[str, AfterValidator(_numbered)]
+    file: Annotated[str, AfterValidator(checked_name)]
     pos: int
     noted_ms: int
 

@@ -47,9 +47,9 @@ def binlog_number(file: str) -> int:
     return number
 
 
-def _numbered(file: str) -> str:
-    if file:
-        binlog_number(file)
+def checked_name(file: str) -> str:
+    """Return the name of a binlog file. Raises ValueError if it is none."""
+    binlog_number(file)
     return file
 
 
@@ -70,7 +70,7 @@ class SourcePosition(Part):
     """
 
     WHAT = "a position"
-    file: Annotated[str, AfterValidator(_numbered)]
+    file: Annotated[str, AfterValidator(lambda file: file and checked_name(file))]
     pos: Count
     row: Count = 0
     server_id: Count = 0

@@ -6,13 +6,16 @@ and each page names the one before it. `documents` has the JSON formats.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Self
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WrapSerializer
 
 from replicator.errors import ArchiveError
 from replicator.model.events import RawRecord
-from replicator.sources.archive.positions import SourceSpan
+from replicator.sources.archive.positions import BinlogName, Interval, Number, SourceSpan
 
 MANIFEST_NAME: Final = "manifest.json"
 
@@ -53,6 +56,20 @@ EVENT_SCHEMA: dict[str, Any] = {
 PartitionKey = tuple[str, int]
 
 
+def _inner_path(value: str) -> str:
+    """Return the path of a file within the archive. Another file of the machine must not be read as one of it."""
+    path = PurePosixPath(value)
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in str(path):
+        raise ValueError(f"{value!r:.60} is not a path within the archive")
+    return value
+
+
+_Path = Annotated[str, AfterValidator(_inner_path)]
+_Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_SORTED: Final = WrapSerializer(lambda value, write: write(dict(sorted(value.items()))))
+_IF_ANY: Final = Field(exclude_if=lambda value: not value)
+
+
 @dataclass(frozen=True, slots=True)
 class Event(RawRecord):
     """One record of a change log, unchanged."""
@@ -71,13 +88,13 @@ class Segment:
         source: positions and times in the source; None if no event has a position, and in files of versions 1 and 2.
     """
 
-    path: str
+    path: Annotated[str, Field(exclude=True)]
     topic: str
-    partition: int
-    first: int
-    last: int
-    count: int
-    times: tuple[int, int] | None = None
+    partition: Number
+    first: Number
+    last: Number
+    count: Number
+    times: Interval | None = None
     source: SourceSpan | None = None
 
     @property
@@ -98,53 +115,53 @@ class FileEntry:
     Attributes:
         events: number of events.
         bytes: size.
-        segments: the partitions in it, sorted.
         sha256: checksum of the content, in hexadecimal; None for files of versions 1 and 2.
+        segments: the partitions in it, sorted.
     """
 
-    path: str
-    events: int
-    bytes: int
-    segments: tuple[Segment, ...]
-    sha256: str | None = None
+    path: _Path
+    events: Number
+    bytes: Number
+    sha256: _Sha256 | None
+    segments: Annotated[tuple[Segment, ...], Field(alias="partitions")]
 
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
     """A file that is not a container: its path, size in bytes, and checksum, which old schemas lack."""
 
-    path: str
-    bytes: int
-    sha256: str | None
+    path: _Path
+    bytes: Number
+    sha256: _Sha256 | None
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
     """The files that are listed in pages: number of pages, files, events and bytes, and the newest page."""
 
-    pages: int
-    files: int
-    events: int
-    bytes: int
+    pages: Number
+    files: Number
+    events: Number
+    bytes: Number
     last: FileRef
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some files, in the order in which they were written, and the page before this one."""
+    """Some files, in the order in which they were written; `previous` is the page before this one."""
 
+    previous: FileRef | None
     files: tuple[FileEntry, ...]
-    previous: FileRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
     """The events of one partition: first and last offset, and their number. Recording continues at offset `end`."""
 
-    first: int
-    last: int
-    count: int
-    end: int
+    first: Number
+    last: Number
+    count: Number
+    end: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +179,25 @@ class ArchivedRows:
     database: str
     table: str
     topic: str
-    file: str
-    pos: int
-    server_id: int
-    ts_ms: int
+    file: BinlogName
+    pos: Number
+    server_id: Number
+    ts_ms: Number
+
+
+def _by_partition(topics: Mapping[str, Mapping[str, Any]]) -> dict[PartitionKey, Any]:
+    return {
+        (topic, int(partition)): PartitionEntry(*(entry[name] for name in ("first", "last", "count", "end")))
+        for topic, partitions in topics.items()
+        for partition, entry in partitions.items()
+    }
+
+
+def _by_topic(partitions: Mapping[PartitionKey, PartitionEntry]) -> dict[str, dict[str, Any]]:
+    topics: dict[str, dict[str, Any]] = {}
+    for (topic, partition), entry in sorted(partitions.items()):
+        topics.setdefault(topic, {})[str(partition)] = asdict(entry)
+    return topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +219,22 @@ class Manifest:
 
     topic_prefix: str
     encoding: Encoding
-    created: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+    created: Annotated[datetime, PlainSerializer(lambda time: time.astimezone(UTC).isoformat())] = field(
+        default_factory=lambda: datetime.now(UTC).replace(microsecond=0)
+    )
+    pages: Annotated[Pages | None, Field(alias="index")] = None
     files: tuple[FileEntry, ...] = ()
-    pages: Pages | None = None
-    partitions: Mapping[PartitionKey, PartitionEntry] = field(default_factory=dict)
-    schemas: Mapping[int, FileRef] = field(default_factory=dict)
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    partition_counts: Mapping[str, int] = field(default_factory=dict)
-    connector_reads_rows: bool | None = None
-    rows: Mapping[str, ArchivedRows] = field(default_factory=dict)
+    partitions: Annotated[
+        Mapping[PartitionKey, PartitionEntry],
+        Field(alias="topics"),
+        BeforeValidator(_by_partition),
+        PlainSerializer(_by_topic),
+    ] = field(default_factory=dict)
+    schemas: Annotated[Mapping[int, FileRef], _SORTED] = field(default_factory=dict)
+    topic_ids: Annotated[Mapping[str, str], _SORTED, _IF_ANY] = field(default_factory=dict)
+    partition_counts: Annotated[Mapping[str, Number], _SORTED, _IF_ANY] = field(default_factory=dict)
+    connector_reads_rows: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
+    rows: Annotated[Mapping[str, ArchivedRows], _SORTED, _IF_ANY] = field(default_factory=dict)
 
     @property
     def events(self) -> int:
@@ -250,7 +289,7 @@ class Manifest:
 
     def page(self) -> Page:
         """Return the page that takes over the files of this manifest."""
-        return Page(self.files, None if self.pages is None else self.pages.last)
+        return Page(None if self.pages is None else self.pages.last, self.files)
 
     def with_page(self, ref: FileRef) -> Self:
         """Return this manifest after its files were moved to the page `ref`."""

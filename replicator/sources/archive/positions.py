@@ -9,11 +9,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import fastavro
+from pydantic import AfterValidator, Field, WrapSerializer
 
-from replicator.model.position import FILE_SHIFT, MOST_POS, binlog_number
+from replicator.model.position import FILE_SHIFT, MOST_POS, binlog_number, checked_name
 
 _SOURCE: Final = '"source":'
 _FIELDS: Final = ("file", "pos", "row", "ts_ms", "gtid", "snapshot")
@@ -159,6 +160,17 @@ def _file_number(file: str) -> int | None:
         return None
 
 
+def _ascending(pair: tuple[int, int]) -> tuple[int, int]:
+    if pair[0] > pair[1]:
+        raise ValueError(f"{pair[0]} is above {pair[1]}")
+    return pair
+
+
+Number = Annotated[int, Field(ge=0)]
+BinlogName = Annotated[str, AfterValidator(checked_name)]
+Interval = Annotated[tuple[Number, Number], AfterValidator(_ascending)]
+
+
 @dataclass(frozen=True, slots=True)
 class SourceSpan:
     """The positions, times and transactions of several events, as lowest and highest; order in the log is irrelevant.
@@ -170,10 +182,12 @@ class SourceSpan:
             need not all occur.
     """
 
-    first: tuple[str, int]
-    last: tuple[str, int]
-    times: tuple[int, int]
-    gtids: Mapping[str, tuple[int, int]]
+    first: tuple[BinlogName, Number]
+    last: tuple[BinlogName, Number]
+    times: Interval
+    gtids: Annotated[
+        Mapping[str, Interval], WrapSerializer(lambda value, write: write(dict(sorted(value.items()))))
+    ]
 
     @property
     def last_key(self) -> int:

@@ -217,7 +217,7 @@ class ArchiveWriter:
         failpoints.reach("after-archive-file")
         segments = tuple(self._segment(name, part) for part in events.values())
         count = sum(segment.count for segment in segments)
-        return manifest.with_file(FileEntry(name, count, ref.bytes, segments, ref.sha256))
+        return manifest.with_file(FileEntry(name, count, ref.bytes, ref.sha256, segments))
 
     def _segment(self, name: str, events: list[Event]) -> Segment:
         first, last = events[0], events[-1]

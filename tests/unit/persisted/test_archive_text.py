@@ -39,8 +39,8 @@ FILE = FileEntry(
     "events/000002.avro",
     3,
     512,
-    (Segment("events/000002.avro", "shop.shop.orders", 0, 4, 7, 3, (1, 2), SPAN),),
     SUM,
+    (Segment("events/000002.avro", "shop.shop.orders", 0, 4, 7, 3, (1, 2), SPAN),),
 )
 MANIFEST = Manifest(
     "shop",
@@ -279,7 +279,7 @@ def test_damaged_beginnings_are_refused(changed: dict[str, object]) -> None:
 
 
 def test_index_page_text_is_unchanged() -> None:
-    page = Page((FILE,), FileRef("index/000001.json", 700, SUM))
+    page = Page(FileRef("index/000001.json", 700, SUM), (FILE,))
     assert page_json(page) == PAGE_V1
     assert parse_page(PAGE_V1, "page") == page
 
@@ -298,7 +298,7 @@ def test_manifest_of_an_earlier_version_is_read(
     assert (found.encoding, found.schemas) == (encoding, schemas)
     assert (found.topic_prefix, found.created) == ("shop", CREATED)
     segment = Segment("events/000001.avro", "shop.shop.orders", 0, 4, 7, 3)
-    assert found.files == (FileEntry("events/000001.avro", 3, 512, (segment,)),)
+    assert found.files == (FileEntry("events/000001.avro", 3, 512, None, (segment,)),)
     assert found.partitions == {("shop.shop.orders", 0): PartitionEntry(4, 7, 3, 9)}
 
 

@@ -199,7 +199,7 @@ def test_reader_fails_with_the_kind_of_damage_of_an_archive(tmp_path: Path) -> N
     [
         ({"format": "other"}, "not the manifest"),
         ({"version": 4}, "version 4"),
-        ({"encoding": "xml"}, "unknown encoding"),
+        ({"encoding": "xml"}, "encoding: Input should be"),
         ({"topics": {"t": {"0": {"first": 0}}}}, "damaged"),
         ({"index": {"pages": 1}}, "damaged"),
         ({"created": 5}, "damaged"),
@@ -298,7 +298,7 @@ def test_manifest_is_refused_when_a_field_has_a_value_of_another_type(manifest: 
         (("index",), None, "totals differ"),
         (("files", 0, "events"), 2, "differs from that of its partitions"),
         (("files", 0, "sha256"), None, "an index without a checksum"),
-        (("files", 0, "sha256"), "x" * 64, "not a checksum"),
+        (("files", 0, "sha256"), "x" * 64, "should match pattern"),
         (("files", 0, "partitions", 0, "first"), 5, "first event is after its last"),
         (("files", 0, "partitions", 0, "topic"), "other", "outside of its partition's"),
         (("files", 0, "partitions", 0, "source", "times"), [5, 4], "5 is above 4"),
