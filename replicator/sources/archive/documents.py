@@ -31,7 +31,8 @@ def page_json(page: Page) -> str:
 
 
 def _json(value: Manifest | Page, kind: str, version: int) -> str:
-    (found,) = _adapter(type(value)).dump_python((value,), mode="json", by_alias=True)
+    written: Any = type(value)
+    (found,) = _adapter(written).dump_python((value,), mode="json", by_alias=True)
     return json.dumps({"format": kind, "version": version, **found}, indent=1) + "\n"
 
 
@@ -67,7 +68,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(alone, config=ConfigDict(strict=True, revalidate_instances="always"))
 
 
-def _read(kind: type[Any], document: dict[str, Any]) -> Any:
+def _read(kind: Any, document: dict[str, Any]) -> Any:
     for file in document["files"]:
         for segment in file["partitions"]:
             segment["path"] = file["path"]
