@@ -48,17 +48,10 @@ def rotate(name: str) -> bytes:
     return event(Kind.ROTATE, struct.pack("<Q", 4) + name.encode())
 
 
-def table_map(table: str, names: tuple[str, ...] = ("id",), database: str = "shop") -> bytes:
-    """Describe a table of INT columns that are NOT NULL, with the first one as its key; no names mean MINIMAL."""
-    count = max(1, len(names))
+def table_map(table: str, database: str = "shop") -> bytes:
+    """Describe a table; only its name is looked at."""
     body = bytes(8) + bytes([len(database)]) + database.encode() + b"\0"
-    body += bytes([len(table)]) + table.encode() + b"\0" + bytes([count]) + b"\x03" * count + b"\0"
-    body += bytes((count + 7) // 8)
-    body += b"\x01\x01\x00"
-    if names:
-        texts = b"".join(bytes([len(n)]) + n.encode() for n in names)
-        body += b"\x04" + bytes([len(texts)]) + texts + b"\x08\x01\x00"
-    return event(Kind.TABLE_MAP, body)
+    return event(Kind.TABLE_MAP, body + bytes([len(table)]) + table.encode() + b"\0\x01\x03\0\0")
 
 
 def write_file(folder: Path, number: int, *events: bytes, first: bytes | None = None) -> Path:

@@ -17,9 +17,8 @@ from replicator.locks import FileLock, LockHeld
 from replicator.model.common import has_wildcard, matches
 from replicator.model.events import RawRecord
 from replicator.model.table import TableId
-from replicator.operations.binlog import definitions as found
 from replicator.operations.binlog.checks import EventOrder, SkippedStatements
-from replicator.operations.binlog.definitions import Definitions
+from replicator.operations.binlog.definitions import Definitions, from_file, without_file
 from replicator.operations.binlog.request import ImportRequest
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
 from replicator.operations.record import RecordProgress, RecordTimes, RewrittenTopics, record
@@ -28,7 +27,6 @@ from replicator.sources.archive.origin import Origin, save_origin
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
-from replicator.sources.binlog.table_map import TableMap
 from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka.log import KafkaChangeLog
@@ -225,22 +223,13 @@ class _Import:
 
     def _changed(self, scanned: Scan) -> list[TableId]:
         """Return the tables that are imported and have events."""
-        described = (item.table for item in scanned.items if isinstance(item, TableMap))
-        return [table for table in described if self._includes(table)]
+        changed = (item for item in scanned.items if isinstance(item, TableId))
+        return [table for table in changed if self._includes(table)]
 
     def _definitions(self, scanned: Scan) -> Definitions:
-        source = self._config.source
         if (file := self._request.definitions) is not None:
-            return found.from_file(file, _default_database(self._config))
-
-        def lookup(table: TableId) -> Sequence[str]:
-            if source.url is None:
-                return ()
-            from replicator.sources.binlog.download import create_statements  # noqa: PLC0415
-
-            return create_statements(source, table)
-
-        return found.without_file(found.needs(scanned), self._includes, lookup)
+            return from_file(file, _default_database(self._config))
+        return without_file(scanned, self._includes)
 
     def _reading(self, files: Sequence[BinlogFile]) -> Callable[[str, int], None]:
         starts: dict[str, int] = {}

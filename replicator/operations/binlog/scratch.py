@@ -14,12 +14,12 @@ from pymysql.connections import Connection
 from replicator.config import ArchiveLog, Config, KafkaLog, SourceUrl
 from replicator.errors import BinlogError, StackError
 from replicator.model.binlog import ConnectorOffset
+from replicator.model.common import quoted
 from replicator.model.gtid import NO_GTIDS
 from replicator.model.position import binlog_number
 from replicator.operations.binlog.definitions import Definitions
 from replicator.operations.stack import Endpoints, LocalStack, Options
 from replicator.operations.stack.mysql_program import series
-from replicator.sources.binlog.row_metadata import Collation, quoted
 from replicator.sources.binlog.scan import BinlogFile
 from replicator.sources.connector.connect import KafkaConnect, failure_hint, lost_binlog
 from replicator.sources.connector.settings import connector_config, secrets_in
@@ -139,7 +139,7 @@ class Scratch:
         """Create the tables that exist before the first file, without writing that to the binary log.
 
         Raises:
-            BinlogError: a definition is refused, or missing.
+            BinlogError: a definition is refused.
         """
         with self._connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
@@ -148,9 +148,7 @@ class Scratch:
             if (database := definitions.default_database) is not None:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quoted(database)}")
                 cursor.execute(f"USE {quoted(database)}")
-            for table in definitions.described:
-                cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quoted(table.table.database)}")
-            for statement in definitions.sql(_collations(connection)):
+            for statement in definitions.statements:
                 try:
                     cursor.execute(statement)
                 except pymysql.MySQLError as error:
@@ -162,11 +160,11 @@ class Scratch:
     def _use_collation(self, connection: Connection) -> None:
         """Give the server the default collation of the one that wrote the files: new databases have it."""
         number = next((file.collation for file in self._files if file.collation is not None), None)
-        collation = _collations(connection).get(number or 0)
-        if collation is not None:
-            with connection.cursor() as cursor:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT collation_name FROM information_schema.collations WHERE id = %s", [number])
+            if (found := cursor.fetchone()) is not None:
                 cursor.execute(
-                    "SET GLOBAL collation_server = %s, SESSION collation_server = %s", [collation.name] * 2
+                    "SET GLOBAL collation_server = %s, SESSION collation_server = %s", [found[0]] * 2
                 )
 
     def start_connector(self, config: Config) -> None:
@@ -250,15 +248,6 @@ def next_step(reason: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
-
-
-def _collations(connection: Connection) -> dict[int, Collation]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT l.id, l.collation_name, l.character_set_name, c.maxlen FROM information_schema.collations l "
-            "JOIN information_schema.character_sets c ON c.character_set_name = l.character_set_name"
-        )
-        return {int(number): Collation(name, charset, int(size)) for number, name, charset, size in cursor}
 
 
 def scratch_config(config: Config, endpoints: Endpoints, *, compressed: bool = False) -> Config:

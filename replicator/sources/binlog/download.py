@@ -15,14 +15,10 @@ from typing import IO, Any, Final
 
 import pymysql
 from pymysql.connections import Connection
-from sqlalchemy import text
 
 from replicator.config import SourceConfig
 from replicator.errors import BinlogError, PrivilegeError, SourceError, SourceUnavailable
-from replicator.model.table import TableId
 from replicator.sources.binlog.events import HEADER_BYTES, MAGIC, Kind
-from replicator.sources.binlog.row_metadata import qualified, quoted
-from replicator.sources.mysql.connection import connect
 
 _DUMP: Final = 0x12
 _NO_WAIT: Final = 1
@@ -74,34 +70,6 @@ def download(
     except OSError as error:
         raise BinlogError(f"cannot write to {folder}: {error.strerror}", "free some space there") from error
     return tuple(found)
-
-
-def create_statements(source: SourceConfig, table: TableId) -> tuple[str, ...]:
-    """Return the statements that create the database of a table, and the table; none if the source has no such table.
-
-    Raises:
-        SourceError: the source cannot be queried.
-    """
-    wanted = {"database": table.database, "name": table.name}
-    with connect(source) as connection:
-        found = connection.scalar(
-            text(
-                "SELECT COUNT(*) FROM information_schema.tables "
-                "WHERE table_schema = :database AND table_name = :name AND table_type = 'BASE TABLE'"
-            ),
-            wanted,
-        )
-        if not found:
-            return ()
-        # Names may contain percent signs, which the driver would replace.
-        as_is = {"no_parameters": True}
-        create = f"SHOW CREATE DATABASE IF NOT EXISTS {quoted(table.database)}"
-        database = connection.exec_driver_sql(create, execution_options=as_is).one()
-        row = connection.exec_driver_sql(
-            f"SHOW CREATE TABLE {qualified(table)}", execution_options=as_is
-        ).one()
-    named = str(row[1]).replace(f"CREATE TABLE {quoted(table.name)}", f"CREATE TABLE {qualified(table)}", 1)
-    return str(database[1]), named
 
 
 @contextmanager

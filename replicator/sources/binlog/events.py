@@ -13,6 +13,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from replicator.errors import BinlogError
+from replicator.model.table import TableId
 
 MAGIC: Final = b"\xfebin"
 ENCRYPTED_MAGIC: Final = b"\xfdbin"
@@ -162,6 +163,15 @@ def _server_collation(variables: memoryview) -> int | None:
             case _:
                 return None
     return None
+
+
+def table_map_name(body: memoryview) -> TableId:
+    """Return the table of the description in front of its row events."""
+    size = body[8]
+    at = 9 + size + 1
+    names = body[9 : 9 + size], body[at + 1 : at + 1 + body[at]]
+    database, name = (bytes(part).decode(errors="replace") for part in names)
+    return TableId(database, name)
 
 
 def read_rotate(body: memoryview) -> str:

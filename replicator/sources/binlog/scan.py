@@ -25,8 +25,8 @@ from replicator.sources.binlog.events import (
     read_payload,
     read_query,
     read_rotate,
+    table_map_name,
 )
-from replicator.sources.binlog.table_map import TableMap, read_table_map, table_map_name
 
 REPORT_BYTES: Final = 64 * 2**20
 """How often the progress of a scan is reported."""
@@ -85,13 +85,14 @@ class BinlogFile:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Files in order, and what defines their tables: statements, and the first description of each table by its rows.
+    """Files in order, and what tells of their tables: statements that define some, and the tables that have rows.
 
-    `items` has both in the order of the files. `partial` are the tables with events that have parts of values only.
+    `items` has both in the order of the files; each table is there once, where its first row is. `partial` are the
+    tables with events that have parts of values only.
     """
 
     files: tuple[BinlogFile, ...]
-    items: tuple[Query | TableMap, ...]
+    items: tuple[Query | TableId, ...]
     partial: frozenset[TableId] = frozenset()
 
 
@@ -101,7 +102,7 @@ def scan(paths: Sequence[Path], on_bytes: OnBytes = lambda _: None) -> Scan:
     Raises:
         BinlogError: a file is missing, encrypted or damaged, or not a binary log of MySQL.
     """
-    items: list[Query | TableMap] = []
+    items: list[Query | TableId] = []
     described: set[TableId] = set()
     partial: set[TableId] = set()
     files = tuple(_FileScan(path, items, (described, partial), on_bytes).run() for path in paths)
@@ -112,7 +113,7 @@ class _FileScan:
     def __init__(
         self,
         path: Path,
-        items: list[Query | TableMap],
+        items: list[Query | TableId],
         tables: tuple[set[TableId], set[TableId]],
         on_bytes: OnBytes,
     ) -> None:
@@ -234,7 +235,7 @@ class _FileScan:
         table = table_map_name(event.body)
         if table not in self._described:
             self._described.add(table)
-            self._items.append(read_table_map(event.body))
+            self._items.append(table)
 
 
 _READERS: Final = frozenset(
