@@ -87,8 +87,7 @@ def record(  # noqa: PLR0917 - typer calls it, by name
 
     With --binlog or --from-server, the events come from MySQL's binary logs: a temporary MySQL server serves the
     files to Debezium. --definitions names a file from `mysqldump --no-data` with the tables that were created
-    before the first file; it is not needed if the files were written with binlog_row_metadata = FULL and have rows
-    of these tables before they alter them.
+    before the first file.
 
     Events are kept in memory until their segment is complete. If the process is killed, they are read from Kafka again,
     so Kafka must keep events for longer than --segment-time.

@@ -54,9 +54,8 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     has everything that was in the source's binlog at its start, and exits with 1 if it cannot reach or verify that, or
     if a table is paused. Without log.connect_url it compares with the end of the topics instead. A password that MySQL
     refuses, a folder of the lake that cannot be written, and a missing connector end it at once. A connector whose
-    settings lose data is refused (exit code 1), unless log.allow_lossy names them. If it ended several times before
-    its first batch, it waits up to a minute before it starts. SIGHUP lets the mirror read its configuration again, as
-    `replicator reload` does.
+    settings lose data is refused (exit code 1), unless log.allow_lossy names them. SIGHUP lets the
+    mirror read its configuration again, as `replicator reload` does.
 
     \b
     Examples:

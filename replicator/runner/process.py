@@ -17,7 +17,6 @@ from replicator.runner.archive_run import (
     open_archive,
 )
 from replicator.runner.build import Supervision
-from replicator.runner.crash_loop import CrashLoop
 from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
@@ -52,18 +51,16 @@ def run(
     """
     if isinstance(config.log, ArchiveLog):
         return replay(config, on_batch=on_batch)
-    control, crashes = SessionControl(), CrashLoop(config.mirror.state_dir)
+    control = SessionControl()
     record = RunRecorder(config, None if file is None else file.path)
     reloads = None if file is None else Reloads(config, file, control, record)
 
     def note(report: BatchReport) -> None:
-        crashes.progressed()
         record.made_batch()
         if on_batch is not None:
             on_batch(report)
 
     with contextlib.ExitStack() as process:
-        process.enter_context(crashes.watching())
         if reloads is not None:
             process.enter_context(reload_on_hangup(reloads.request, control))
         sessions = Sessions(

@@ -183,7 +183,8 @@ class LocalStack:
     def _prepare(self, state: StackState) -> StackState:
         if state.provider != "local":
             raise StackError(
-                f"{self.folder} contains a Docker stack", "run `replicator stack down` for it first"
+                f"{self.folder} contains containers of an earlier version",
+                "remove them with Docker, and the folder",
             )
         if state.root_password:
             return state

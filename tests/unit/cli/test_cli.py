@@ -20,7 +20,8 @@ from replicator.errors import (
     UsageError,
 )
 from replicator.model.moments import ReplayRange
-from replicator.operations.stack.state import StackState, save_state
+from replicator.operations.stack.process import Child
+from replicator.operations.stack.state import Part, PartState, StackState, save_state
 from tests.support.command_line import replace_module
 
 COMMANDS = (
@@ -238,13 +239,17 @@ def test_init_writes_a_file_that_loads(cli: Any, tmp_path: Path) -> None:
     assert cli("init", "crm.toml", "--force").code == 0
 
 
+def started(ports: dict[Part, int]) -> dict[Part, PartState]:
+    return {part: PartState(part, Child(1, 0.0), {part: port}) for part, port in ports.items()}
+
+
 def test_init_writes_the_addresses_of_a_local_stack(cli: Any, tmp_path: Path) -> None:
     absent = cli("init", "--stack", "stack")
     assert (absent.code, absent.err.splitlines()[0]) == (2, "error: no local stack is running in stack")
     folder = tmp_path / "stack"
     folder.mkdir()
-    ports = {"mysql": 1001, "kafka": 1002, "connect": 1003}
-    save_state(folder, StackState(provider="docker", ports=ports))
+    ports: dict[Part, int] = {"mysql": 1001, "kafka": 1002, "connect": 1003}
+    save_state(folder, StackState(parts=started(ports)))
     ran = cli("init", "--stack", "stack")
     assert ran.code == 0, ran.err
     assert "export SHOP_PASSWORD=$(replicator stack password --dir stack)" in ran.out
@@ -279,8 +284,8 @@ def test_init_names_the_database_of_the_tables_when_no_url_is_given(
 ) -> None:
     if with_stack:
         (tmp_path / "stack").mkdir()
-        ports = {"mysql": 1001, "kafka": 1002, "connect": 1003}
-        save_state(tmp_path / "stack", StackState(provider="docker", ports=ports))
+        ports: dict[Part, int] = {"mysql": 1001, "kafka": 1002, "connect": 1003}
+        save_state(tmp_path / "stack", StackState(parts=started(ports)))
     ran = cli("init", *(["--stack", "stack"] if with_stack else []), *arguments)
     assert ran.code == 0, ran.err
     config = load(tmp_path / "replicator.toml")
