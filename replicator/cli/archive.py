@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen
 from replicator.errors import UsageError
 from replicator.model.common import counted
 
 if TYPE_CHECKING:
-    from replicator.model.moments import Moment
+    from replicator.model.moments import AsOf
     from replicator.operations.record import RecordProgress
 
 _From = Annotated[
@@ -163,14 +163,7 @@ def replay(
     source: _From,
     tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="PATTERN",
-            help='Only these source tables, as in "shop.orders" or "shop.*". Repeatable.',
-        ),
-    ] = None,
+    table: TableOption = None,
     after: Annotated[
         str | None,
         typer.Option("--after", metavar="MOMENT", help="Events up to there must be in the lake already."),
@@ -196,7 +189,6 @@ def replay(
 
     MOMENT is, as in `rebuild --as-of`, a position in the binlog ("binlog.000123:4567"), a GTID (UUID:NUMBER, the end of
     that transaction), or a time in ISO 8601 (UTC without an offset; before the first transaction with a later change).
-    If --table selects one table, it may be an offset: "offset:4567", or "offset:0/4567,1/890" for several partitions.
 
     Nothing is applied if the lake lacks events from before --after: the mirror would miss changes. A table is refused,
     and the others are applied, if the lake has nothing of it and the archive begins after its first rows. With
@@ -235,11 +227,11 @@ def replay(
     finish(summary, complete=True)
 
 
-def _moment(option: str, text: str | None) -> "Moment | None":
-    from replicator.model.moments import parse_moment
+def _moment(option: str, text: str | None) -> "AsOf | None":
+    from replicator.model.moments import parse_as_of
 
     try:
-        return None if text is None else parse_moment(text)
+        return None if text is None else parse_as_of(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}", "see: replicator replay --help") from error
 
@@ -247,12 +239,7 @@ def _moment(option: str, text: str | None) -> "Moment | None":
 def archive(
     source: _From,
     tables: Tables = None,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table", metavar="PATTERN", help="Only the topics of these source tables. Repeatable."
-        ),
-    ] = None,
+    table: TableOption = None,
     segments: Annotated[bool, typer.Option("--segments", help="Show each segment with its ranges.")] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every file, and compare it with its checksum.")

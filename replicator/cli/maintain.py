@@ -7,20 +7,13 @@ from typing import Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen
 
 
 def maintain(
     tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="PATTERN",
-            help='Only the lake tables of these source tables, as in "shop.orders" or "shop.*". Repeatable.',
-        ),
-    ] = None,
+    table: TableOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what may be due, without Java, and change nothing.")
     ] = False,

@@ -36,6 +36,12 @@ Tables = Annotated[
 ]
 
 
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option("--table", metavar="PATTERN", help="The same as the arguments. Repeatable."),
+]
+
+
 def chosen(tables: list[str] | None, option: list[str] | None) -> tuple[str, ...]:
     """Return the tables that are named as arguments or by `--table`, each once."""
     return tuple(dict.fromkeys([*(tables or ()), *(option or ())]))

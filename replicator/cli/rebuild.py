@@ -9,17 +9,9 @@ from typing import Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen
 from replicator.errors import UsageError
 
-_Tables = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table",
-        metavar="PATTERN",
-        help='Only the mirrors of these source tables, as in "shop.orders" or "shop.*". Repeatable.',
-    ),
-]
 _To = Annotated[
     str | None,
     typer.Option(
@@ -33,7 +25,7 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirma
 def rebuild(
     tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: _Tables = None,
+    table: TableOption = None,
     as_of: Annotated[
         str | None,
         typer.Option("--as-of", metavar="MOMENT", help="Position, GTID or time; default: all changes."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, Tables, chosen
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 def bootstrap(
     tables: Tables = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="PATTERN",
-            help='Read these source tables, as in "shop.orders" or "shop.*", even if the lake has them. Repeatable.',
-        ),
-    ] = None,
+    table: TableOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the tables that the lake lacks from the source.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption
 
 if TYPE_CHECKING:
     from replicator.cli.output import ShowProgress
@@ -31,14 +31,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
         ),
     ] = None,
     config: ConfigFile = DEFAULT_CONFIG,
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="PATTERN",
-            help="The same as the arguments. Repeatable.",
-        ),
-    ] = None,
+    table: TableOption = None,
     report: Annotated[
         Path | None,
         typer.Option(

@@ -1,7 +1,7 @@
 """Moments of the source: those that a mirror is rebuilt as of, and the range of an archive that a replay applies."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -91,26 +91,6 @@ def parse_as_of(text: str) -> AsOf:
     return AsOf(words, time_ms=round(at.timestamp() * 1000))
 
 
-_OFFSETS: Final = re.compile(r"offset:(?:(?P<all>\d+)|(?P<each>\d+/\d+(?:,\d+/\d+)*))")
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetMoment:
-    """Offsets in one topic; the events at them are still before the moment.
-
-    Attributes:
-        offset: the offset in the only partition of the topic; None if partitions are named.
-        offsets: partition → offset.
-    """
-
-    text: str
-    offset: int | None
-    offsets: Mapping[int, int]
-
-
-Moment = AsOf | OffsetMoment
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayRange:
     """The part of an archive to replay.
@@ -123,27 +103,6 @@ class ReplayRange:
     """
 
     tables: Sequence[str] = ()
-    after: Moment | None = None
-    until: Moment | None = None
+    after: AsOf | None = None
+    until: AsOf | None = None
     allow_gap: bool = False
-
-
-def parse_moment(text: str) -> Moment:
-    """Read a moment as `parse_as_of` does, or ``offset:N``; for several partitions, ``offset:PARTITION/N,PARTITION/N``.
-
-    Raises:
-        ValueError: the text is none of them.
-    """
-    words = text.strip()
-    if match := _OFFSETS.fullmatch(words):
-        if match["all"] is not None:
-            return OffsetMoment(words, int(match["all"]), {})
-        pairs = [part.split("/") for part in match["each"].split(",")]
-        offsets = {int(partition): int(offset) for partition, offset in pairs}
-        if len(offsets) < len(pairs):
-            raise ValueError(f"{words[:100]!r} names a partition twice")
-        return OffsetMoment(words, None, offsets)
-    try:
-        return parse_as_of(words)
-    except ValueError as error:
-        raise ValueError(f"{error}, and no offset (offset:4567)") from None

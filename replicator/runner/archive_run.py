@@ -10,7 +10,7 @@ from replicator.config import ArchiveLog, Config
 from replicator.errors import BeginningMissing, CheckFailed, ConfigError, SnapshotLacksTable, UsageError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.common import matches
-from replicator.model.moments import OffsetMoment, ReplayRange
+from replicator.model.moments import ReplayRange
 from replicator.model.table import TableId
 from replicator.runner.archive_rows import begin_with_rows
 from replicator.runner.scheduler import Scheduler
@@ -20,7 +20,7 @@ from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.moments import Moments
 from replicator.sources.archive.origin import Beginning, Beginnings
-from replicator.sources.change_log import Offsets, data_topic
+from replicator.sources.change_log import Offsets
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")
@@ -67,35 +67,17 @@ def limit_archive(log: ArchiveChangeLog, wanted: ReplayRange) -> Mapping[Partiti
 
     Raises:
         CheckFailed: the archive does not have a transaction that the range names.
-        UsageError: the range is empty, or names offsets that do not fit.
+        UsageError: the range is empty.
         ArchiveError: the archive is damaged.
     """
     moments = Moments(log.reader, log.topic_prefix)
-    topic = _only_topic(log, wanted)
-    ends = {} if wanted.until is None else moments.ends(wanted.until, topic)
-    starts = {} if wanted.after is None else moments.ends(wanted.after, topic)
+    ends = {} if wanted.until is None else moments.ends(wanted.until)
+    starts = {} if wanted.after is None else moments.ends(wanted.after)
     if any(start > ends.get(key, start) for key, start in starts.items()):
         raise UsageError("the range ends before it begins", "compare --after with --until")
     log.end_at(ends)
     first = log.reader.start_offsets()
     return {key: start for key, start in starts.items() if start > first[key]}
-
-
-def _only_topic(log: ArchiveChangeLog, wanted: ReplayRange) -> str | None:
-    """Return the topic that the offsets of the range belong to; None if it has no offsets."""
-    if not any(isinstance(moment, OffsetMoment) for moment in (wanted.after, wanted.until)):
-        return None
-    found = [
-        topic
-        for topic in log.reader.topics()
-        if (names := data_topic(topic, log.topic_prefix)) and matches(".".join(names), wanted.tables)
-    ]
-    if len(found) != 1:
-        raise UsageError(
-            f"an offset belongs to one topic, and --table selects {len(found)}",
-            "name one table with --table; `replicator archive` lists the topics",
-        )
-    return found[0]
 
 
 def check_range(

@@ -7,7 +7,7 @@ source.
 """
 
 from replicator.sources.archive.format import Event, FileEntry, Manifest, PartitionEntry, Segment
-from replicator.sources.archive.reader import ArchiveReader, read_events
+from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.storage import Storage, open_storage
 from replicator.sources.archive.writer import ArchiveWriter
 
@@ -21,5 +21,4 @@ __all__ = [
     "Segment",
     "Storage",
     "open_storage",
-    "read_events",
 ]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from replicator.errors import CheckFailed, UsageError
-from replicator.model.moments import AsOf, Bound, Moment, OffsetMoment
+from replicator.errors import CheckFailed
+from replicator.model.moments import AsOf, Bound
 from replicator.sources.archive.format import PartitionKey, Segment
 from replicator.sources.archive.positions import EventPosition, PositionReader
 from replicator.sources.archive.reader import ArchiveReader
@@ -31,28 +31,16 @@ class Moments:
         self._positions = PositionReader(schemas.get)
         self._of_file = lru_cache(_CACHED_FILES)(self._read_file)
 
-    def ends(self, moment: Moment, topic: str | None = None) -> dict[PartitionKey, int]:
+    def ends(self, moment: AsOf) -> dict[PartitionKey, int]:
         """Return (topic, partition) → the offset after the last event up to `moment`, for every partition.
 
-        The topic of schema changes is included. `topic` has the offsets of an `OffsetMoment`; the other topics then
-        end at the same position.
+        The topic of schema changes is included.
 
         Raises:
             CheckFailed: the archive does not have the transaction.
-            UsageError: the offsets do not fit the partitions of `topic`.
             ArchiveError: the archive is damaged.
         """
-        if isinstance(moment, OffsetMoment):
-            if topic is None:
-                raise UsageError(
-                    f"{moment.text}: an offset belongs to one topic", "name one table with --table"
-                )
-            chosen = self._offset_ends(moment, topic)
-            return self._ends(self._bound_before(chosen)) | chosen
-        return self._ends(self._bound(moment))
-
-    def _ends(self, bound: Bound | None) -> dict[PartitionKey, int]:
-        ends = self._reader.end_offsets()
+        ends, bound = self._reader.end_offsets(), self._bound(moment)
         return ends if bound is None else {key: self._end(key, bound, end) for key, end in ends.items()}
 
     def _end(self, key: PartitionKey, bound: Bound, end: int) -> int:
@@ -108,30 +96,6 @@ class Moments:
                 for _, found in self._of_segment(segment):
                     if found.gtid is not None and found.gtid.lower() == wanted:
                         yield found
-
-    def _offset_ends(self, moment: OffsetMoment, topic: str) -> dict[PartitionKey, int]:
-        partitions = self._reader.partitions(topic)
-        named = moment.offsets if moment.offset is None else dict.fromkeys(partitions[:1], moment.offset)
-        if sorted(named) != partitions:
-            raise UsageError(
-                f"{moment.text}: {topic} has the partitions {', '.join(map(str, partitions)) or '(none)'}",
-                "name an offset for each of them, as in offset:0/5000,1/4800",
-            )
-        ends = self._reader.end_offsets()
-        return {
-            (topic, partition): min(offset + 1, ends[topic, partition]) for partition, offset in named.items()
-        }
-
-    def _bound_before(self, ends: Mapping[PartitionKey, int]) -> Bound | None:
-        """Return a position that is before all events from `ends` on; None if there are none."""
-        later = [
-            found.key
-            for key, end in ends.items()
-            for segment in self._reader.segments(*key, end)[:1]
-            for offset, found in self._of_segment(segment)
-            if offset >= end
-        ]
-        return Bound(min(later) - 1) if later else None
 
     def _data_partitions(self) -> Iterable[PartitionKey]:
         for key in self._reader.manifest.partitions:

@@ -195,15 +195,6 @@ def find_manifest(storage: Storage) -> Manifest | None:
     return parse_manifest(_decoded(content, name), name)
 
 
-def read_events(file: Path) -> Iterator[Event]:
-    """Yield every event of one container file, in file order. Raises ArchiveError if it is damaged."""
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise ArchiveError(f"cannot read {file}: {error}") from error
-    yield from decode_events(content, str(file))
-
-
 def decode_events(content: bytes, name: str) -> Iterator[Event]:
     """Yield every event of a container file's content; `name` is for errors. Raises ArchiveError if it is damaged."""
     try:

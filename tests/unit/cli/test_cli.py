@@ -192,7 +192,7 @@ def test_replay_and_demo_pass_their_folders(cli: Any, config: Path, monkeypatch:
     ("options", "message"),
     [
         (("--until", "yesterday"), "--until: 'yesterday' is no position"),
-        (("--after", "offset:1/2,1/3"), "names a partition twice"),
+        (("--after", "offset:1"), "--after: 'offset:1' is no position"),
     ],
 )
 def test_replay_refuses_a_wrong_range(cli: Any, config: Path, options: tuple[str, ...], message: str) -> None:

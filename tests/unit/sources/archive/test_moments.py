@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.errors import UsageError
-from replicator.model.moments import parse_moment
+from replicator.model.moments import parse_as_of
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
 from replicator.sources.archive.moments import Moments
 
@@ -114,20 +113,8 @@ def positions(path: Path, key: tuple[str, int], end: int) -> list[int]:
     ],
 )
 def test_ends_of_a_moment(tmp_path: Path, moment: str, expected: dict[tuple[str, int], list[int]]) -> None:
-    found = archive(tmp_path, CHANGES).ends(parse_moment(moment))
+    found = archive(tmp_path, CHANGES).ends(parse_as_of(moment))
     assert {key: positions(tmp_path, key, end) for key, end in found.items()} == expected
-
-
-def test_ends_of_offsets_limit_the_schema_changes_at_the_same_position(tmp_path: Path) -> None:
-    moments = archive(tmp_path, CHANGES)
-    found = moments.ends(parse_moment("offset:0"), ITEMS)
-    assert {key: positions(tmp_path, key, end) for key, end in found.items()} == AFTER_5 | {(ITEMS, 0): [220]}
-    named = moments.ends(parse_moment("offset:0/0,1/99"), ORDERS)
-    assert (named[ORDERS, 0], positions(tmp_path, (ORDERS, 1), named[ORDERS, 1])) == (1, [210, 510])
-    with pytest.raises(UsageError, match="has the partitions 0, 1"):
-        moments.ends(parse_moment("offset:0"), ORDERS)
-    with pytest.raises(UsageError, match="belongs to one topic"):
-        moments.ends(parse_moment("offset:0"))
 
 
 def test_search_reads_only_files_whose_index_may_match(tmp_path: Path) -> None:
@@ -144,7 +131,7 @@ def test_search_reads_only_files_whose_index_may_match(tmp_path: Path) -> None:
     for moment in ("bin.000007:100000", f"{UUID}:100", "1970-01-01T00:01:40Z"):
         moments._of_file.cache_clear()
         read.clear()
-        found = moments.ends(parse_moment(moment))
+        found = moments.ends(parse_as_of(moment))
         assert len(positions(tmp_path, (ORDERS, 0), found[ORDERS, 0])) == 100
         assert 1 <= len(read) <= 2
 
@@ -214,7 +201,7 @@ def test_ends_are_those_of_the_definition(
     path = tmp_path_factory.mktemp("archive")
     moments = archive(path, changes, gtids=gtids, max_events=max_events, indexed=indexed)
     bound = expected_bound(changes, f"{kind}={number}", gtids=gtids)
-    found = moments.ends(parse_moment(texts[kind]))
+    found = moments.ends(parse_as_of(texts[kind]))
     reader = ArchiveReader(path)
     for (topic, partition), end in found.items():
         events = list(reader.events(topic, partition))
