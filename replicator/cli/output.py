@@ -50,6 +50,11 @@ def duration(seconds: float) -> str:
     raise AssertionError
 
 
+def megabytes(size: int) -> str:
+    """Format a size in bytes."""
+    return f"{size / 1e6:,.1f} MB"
+
+
 def coloured(word: str) -> Text:
     """Return a word in the colour that it has in all reports."""
     return Text(word, style=COLOURS.get(word, "yellow"))

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.next_steps import next_step_lines, pasted
-from replicator.cli.output import COLOURS, coloured, duration, new_console, new_table, print_json
+from replicator.cli.output import COLOURS, coloured, duration, megabytes, new_console, new_table, print_json
 from replicator.model.common import counted
 from replicator.model.reread import Phase, Request
 
@@ -310,10 +310,6 @@ def print_replayed(done: "ReplayResult", *, as_json: bool) -> None:
         console.print(Text(f"{place}  {reason}", style="yellow"))
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
-
-
 def print_maintenance(
     reports: "Sequence[TableReport]", mirror: str, *, as_json: bool, seconds: float = 0
 ) -> None:
@@ -357,7 +353,7 @@ def _maintained(report: "TableReport") -> list[Text]:
 
 def _numbers(size: "TableSize") -> list[str]:
     counts = (size.data_files, size.delete_files, size.deleted_rows, size.snapshots)
-    return [*(f"{count:,}" for count in counts), _megabytes(size.bytes)]
+    return [*(f"{count:,}" for count in counts), megabytes(size.bytes)]
 
 
 def _steps(report: "TableReport") -> str:
@@ -382,7 +378,7 @@ def _maintenance_summary(reports: "Sequence[TableReport]", seconds: float) -> st
     )
     return (
         f"{counted(len(reports), 'table')} maintained in {duration(seconds)}, {changed:,} changed: {files:,} data "
-        f"files, {snapshots:,} snapshots and {_megabytes(freed)} of live files fewer."
+        f"files, {snapshots:,} snapshots and {megabytes(freed)} of live files fewer."
     )
 
 
@@ -394,12 +390,11 @@ def print_drop_plan(plan: "DropPlan") -> None:
     for column in table.columns[1:4]:
         column.justify = "right"
     for entry in plan.tables:
-        size = f"{entry.bytes / 1e6:,.1f} MB"
         table.add_row(
             Text(entry.name),
             Text(f"{entry.rows:,}"),
             Text(f"{entry.files:,}"),
-            Text(size),
+            Text(megabytes(entry.bytes)),
             Text(entry.location),
         )
     for folder in plan.recorded:

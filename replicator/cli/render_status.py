@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.next_steps import next_step_lines, pasted
-from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+from replicator.cli.output import coloured, duration, megabytes, new_console, new_table, print_json
 from replicator.cli.render import noteworthy, reread_lines, tag_notes, tag_table
 from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
 from replicator.model.common import counted, now_ms
@@ -218,9 +218,9 @@ def _maintenance_table(status: "MirrorStatus") -> Table:
             Text(entry.table),
             Text(f"{entry.data_files:,}"),
             Text(_delete_files(entry)),
-            Text(_megabytes(entry.bytes)),
+            Text(megabytes(entry.bytes)),
             Text(f"{entry.snapshots:,}"),
-            Text("?" if entry.metadata_bytes is None else _megabytes(entry.metadata_bytes)),
+            Text("?" if entry.metadata_bytes is None else megabytes(entry.metadata_bytes)),
             Text(_last_maintenance(entry, now)),
             Text(", ".join(entry.due) or "-", style="yellow" if entry.overdue else ""),
         )
@@ -241,10 +241,6 @@ def _last_maintenance(entry: "TableMaintenance", now: float) -> str:
         return "-"
     last = max(entry.steps, key=entry.steps.__getitem__)
     return f"{duration(now - entry.maintained_ms / 1000)} ago: {last}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
 
 
 def _maintenance_note(status: "MirrorStatus") -> str | None:

@@ -55,7 +55,7 @@ class JarSet:
 
     A root with a classifier (`group:artifact:version:classifier`, which may be empty) is one jar, without the libraries
     that it needs.
-    `distribution` (`group:artifact:version:classifier`) is a complete program as one `tar.gz`, which is unpacked.
+    `distribution` (`group:artifact:version:classifier`) is a complete program as one file of the kind `packaging`.
     `services` are pairs of interface and class for Java's service loader; they are written to a jar of their own.
     """
 
@@ -64,6 +64,7 @@ class JarSet:
     exclude: tuple[str, ...] = ()
     """`group:artifact`, where artifact may be `*`."""
     distribution: str | None = None
+    packaging: str = "tar.gz"
     services: tuple[tuple[str, str], ...] = ()
 
     def ivy_xml(self) -> str:
@@ -85,9 +86,10 @@ class JarSet:
                 lines.append(f'{start} transitive="false"><artifact {named}/></dependency>')
         if self.distribution:
             group, artifact, version, classifier = self.distribution.split(":")
+            kind = self.packaging
             lines += [
                 f'    <dependency org="{group}" name="{artifact}" rev="{version}" conf="default" transitive="false">',
-                f'      <artifact name="{artifact}" type="tar.gz" ext="tar.gz" {extra} e:classifier="{classifier}"/>',
+                f'      <artifact name="{artifact}" type="{kind}" ext="{kind}" {extra} e:classifier="{classifier}"/>',
                 "    </dependency>",
             ]
         for pattern in self.exclude:
@@ -286,17 +288,8 @@ def fetch_zip(
         JavaMissing: no usable Java is found.
         ReplicatorError: the download fails.
     """
-    group, artifact, version, classifier = coordinates.split(":")
-    (work / "ivy.xml").write_text(
-        '<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">\n'
-        '  <info organisation="replicator" module="download"/>\n'
-        "  <dependencies>\n"
-        f'    <dependency org="{group}" name="{artifact}" rev="{version}" conf="default" transitive="false">\n'
-        f'      <artifact name="{artifact}" type="zip" ext="zip" e:classifier="{classifier}"/>\n'
-        "    </dependency>\n"
-        "  </dependencies>\n"
-        "</ivy-module>\n"
-    )
+    wanted = JarSet("download", distribution=coordinates, packaging="zip")
+    (work / "ivy.xml").write_text(wanted.ivy_xml())
     # A separate cache, which is deleted with `work`: the shared one would keep the whole archive.
     found = work / "found"
     command = [*_ivy_command(find_java(), work / "ivy", work), "-cachepath", str(found)]

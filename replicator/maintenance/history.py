@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replicator.maintenance.plan import MergedFiles, Step
-from replicator.model.recorded import checked, reading, record_in
+from replicator.model.recorded import Part, reading, record_in
 
 STEP_KEY: Final = "replicator.maintenance"
 """Key of the step in the summary of a snapshot that maintenance made."""
@@ -23,7 +23,7 @@ _DELETES: Final = (Step.MERGE_DELETES, Step.FOLD_DELETES, Step.APPLY_EQUALITY)
 
 
 @dataclass(frozen=True, slots=True)
-class StepRun:
+class StepRun(Part):
     """The last run of a step.
 
     Attributes:
@@ -31,6 +31,7 @@ class StepRun:
         data_files, delete_files: number of files of the table after it.
     """
 
+    WHAT = "the record of maintenance"
     ms: int
     data_files: int
     delete_files: int
@@ -61,10 +62,7 @@ def step_runs(
 
 def runs_to_json(runs: StepRuns) -> str:
     """Return the value of the property `MAINTAINED_KEY`."""
-    steps = {
-        str(step): {"ms": run.ms, "data_files": run.data_files, "delete_files": run.delete_files}
-        for step, run in sorted(runs.items())
-    }
+    steps = {str(step): run.values() for step, run in sorted(runs.items())}
     return json.dumps({"version": _VERSION, "steps": steps}, separators=(",", ":"))
 
 
@@ -85,7 +83,7 @@ def _from_json(text: str | None) -> dict[Step, StepRun]:
         if value.get("version") != _VERSION:
             return {}
         return {
-            step: checked(StepRun(run["ms"], run["data_files"], run["delete_files"]))
+            step: StepRun.of_values(run)
             for name, run in value["steps"].items()
             if (step := _step(name)) is not None
         }

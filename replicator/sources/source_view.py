@@ -4,8 +4,7 @@ First the end of the binlog, then the connector's position, then the ends of the
 up to the end of the binlog, all changes up to there are before the ends of the topics.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, text
@@ -14,6 +13,7 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, LogError, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.common import quoted
+from replicator.model.table import TableId, topic_name
 from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.policy import MISSING, UNREACHABLE, Observation
@@ -81,7 +81,7 @@ def read_source(config: Config, *, kafka_timeout_s: float = QUICK_S) -> SourceVi
     try:
         with connect(config.source, read_timeout=_SLOW_S) as connection:
             view = replace(view, end=read_binlog_end(connection))
-            tables = [(t.database, t.name) for t in tables_in_source(connection, config)]
+            tables = tables_in_source(connection, config)
             view = _with_log(_with_connector(view, client, prefix), config, kafka_timeout_s)
             return _with_missing(view, connection, tables)
     except (ReplicatorError, ValueError) as error:
@@ -124,25 +124,22 @@ def _kafka_ends(log: KafkaLog, timeout_s: float) -> Ends:
     return admin.end_offsets((name, partition) for name, ps in topics.items() for partition in ps)
 
 
-def _with_missing(view: SourceView, connection: Connection, tables: list[tuple[str, str]]) -> SourceView:
+def _with_missing(view: SourceView, connection: Connection, tables: Sequence[TableId]) -> SourceView:
     """Classify tables without events as empty or unread: a snapshot creates no topic for an empty table."""
     if view.ends is None:
         return view
     written = {topic for (topic, _), end in view.ends.items() if end > 0}
     empty: list[str] = []
     unread: list[str] = []
-    missing = [t for t in tables if _topic(view.prefix, *t) not in written]
-    for database, name in missing[:_LOOKED_AT]:
-        has_rows = connection.scalar(text(f"SELECT EXISTS (SELECT 1 FROM {_escaped(database, name)})"))
-        (unread if has_rows else empty).append(f"{database}.{name}")
+    missing = [t for t in tables if view.prefix + topic_name(t) not in written]
+    for table in missing[:_LOOKED_AT]:
+        has_rows = connection.scalar(
+            text(f"SELECT EXISTS (SELECT 1 FROM {_escaped(table.database, table.name)})")
+        )
+        (unread if has_rows else empty).append(str(table))
     return replace(view, empty=tuple(empty), unread=tuple(unread))
 
 
 def _escaped(*names: str) -> str:
     """Quote a name for SQL text in which a colon starts a parameter."""
     return quoted(*names).replace(":", "\\:")
-
-
-def _topic(prefix: str, database: str, name: str) -> str:
-    """Return the topic of a table; Debezium replaces characters that Kafka does not allow by underscores."""
-    return prefix + re.sub(r"[^A-Za-z0-9._-]", "_", f"{database}.{name}")

@@ -149,6 +149,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
         Comparison(TABLE, 1, 2, 3, 4, "a cause", ("5",), 6).to_json(),
     ),
     "ComparedDefinitions": (ComparedDefinitions.from_json, ComparedDefinitions(5, "a problem").to_json()),
+    "StepRun": (of_object(StepRun.of_values), json.dumps(StepRun(1, 2, 3).values())),
     "RunRecord": (
         RunRecord.from_json,
         RunRecord(1, 2, "m.toml", (ReloadOutcome(1.5, ("a",), None, None),)).to_json(),

@@ -2,8 +2,12 @@
 
 import pytest
 
-from replicator.model.table import lake_names
+from replicator.model.table import TableId, lake_names, topic_name
 from replicator.model.types import LakeType, spark_sql_name
+
+
+def test_topic_name_has_underscores_for_characters_that_kafka_does_not_allow() -> None:
+    assert topic_name(TableId("my shop", "größe$1")) == "my_shop.gr__e_1"
 
 
 def test_lake_names_add_an_underscore_to_reserved_names() -> None:
