@@ -116,7 +116,7 @@ def test_status_fails_when_a_marker_is_from_a_newer_version(config: Config, lake
     table = lake.load_table(("shop", "orders"))
     with table.transaction() as change:
         change.set_properties({MARKER_KEY: '{"version": 99}'})
-    with pytest.raises(LakeUnavailable, match=r"shop\.orders: commit marker has version 99"):
+    with pytest.raises(LakeUnavailable, match=r"shop\.orders: a commit marker has version 99"):
         read_status(config)
 
 
