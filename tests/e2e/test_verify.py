@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.rereads import await_rereads, shown_status
+from tests.support.rereads import shown_status
 from tests.workload.paced_writer import PACED, PacedWriter
 
 CHECKS = 20
@@ -259,50 +259,3 @@ def test_a_repair_reads_and_writes_only_ranges_that_differ(mirror_database: Mirr
         assert verify(mirrored, "--repair")[0] == 0
         mirrored.comparison.await_equal(mirror, START_S)
         assert mirror.stop() == 0, mirror.tail()
-
-
-SCHEDULED = '[verify]\nevery = "1 minute"\non_difference = "repair"\n'
-REPAIRED_S = 150
-
-
-@pytest.mark.fault(
-    "Rows of the lake differ from the source's",
-    area="Source",
-    on="MySQL, Debezium, Kafka",
-    outcome="the scheduled check finds and corrects them",
-)
-@pytest.mark.long
-def test_a_mirror_checks_and_repairs_itself(mirror_database: MirroredDatabaseBuilder) -> None:
-    prepare = [
-        "CREATE TABLE checked (id INT PRIMARY KEY, v INT)",
-        "INSERT INTO checked VALUES (1, 1), (2, 2), (3, 3)",
-        "CREATE TABLE only_changes (v INT)",
-        "INSERT INTO only_changes VALUES (1)",
-    ]
-    table = '[[table]]\nname = "{name}.only_changes"\nkeyless = "changelog"\n'
-    mirrored = mirror_database(tables=2, extra=FAST_MIRROR + SCHEDULED + table, prepare=prepare)
-    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
-        mirrored.comparison.await_equal(mirror, START_S, ["only_changes"])
-        with mirrored.database.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SET SESSION sql_log_bin = 0")
-            cursor.execute("UPDATE checked SET v = 20 WHERE id = 2")
-            cursor.execute("DELETE FROM checked WHERE id = 3")
-        with mirrored.writers(1, 2):
-            await_rereads(mirror, 1)
-        mirrored.comparison.await_equal(mirror, START_S, ["only_changes"])
-        until(
-            lambda: checks_of(mirrored).get("checked") == "equal", seconds=REPAIRED_S, doing="checking again"
-        )
-        until(
-            lambda: checks_of(mirrored).get("only_changes") == "equal", seconds=REPAIRED_S, doing="all checks"
-        )
-        assert mirror.stop() == 0, mirror.tail()
-    lines = mirror.lines()
-    found = [line for line in lines if line.get("event") == "the mirror differs from the source"]
-    assert [(line["table"], line["unexpected"], line["different"]) for line in found] == [
-        (f"{mirrored.database.name}.checked", 1, 1)
-    ]
-
-
-def checks_of(mirrored: MirroredDatabase) -> dict[str, str]:
-    return {check["name"]: check["verdict"] for check in shown_status(mirrored)["verified"]}
