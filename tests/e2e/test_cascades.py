@@ -1,18 +1,16 @@
 """Foreign keys that change rows of other tables without events, on a real server that does that."""
 
-import os
 import subprocess
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from replicator.operations.stack import Endpoints, LocalStack, Options
+from replicator.operations.stack import Endpoints
 from replicator.operations.status.read import read_status
 from tests.support.mirror import COMMAND, HEALING_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.replica import ONLY_MYSQL
-from tests.support.source import SourceDatabase
+from tests.support.replica import mysql_server
 
 TABLES = (
     "CREATE TABLE parents (id INT PRIMARY KEY, v INT)",
@@ -38,31 +36,13 @@ TABLES = (
 TOLD = "a foreign key may have changed rows without events"
 
 
-@pytest.fixture(scope="module")
-def native_server(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
-    """Start a server whose foreign keys change rows as before MySQL 9.6."""
-    options = Options(
-        mysql=os.environ.get("REPLICATOR_MYSQL", ""),
-        mysql_arguments=("--loose-innodb-native-foreign-keys=ON",),
-    )
-    stack = LocalStack(tmp_path_factory.mktemp("native"), options)
-    try:
-        yield stack.up(ONLY_MYSQL)
-    finally:
-        stack.remove()
-
-
 @pytest.fixture
 def mirror_database(
-    native_server: Endpoints,
-    source_database: SourceDatabase,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> MirroredDatabaseBuilder:
-    monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", native_server.mysql_password)
-    there = replace(source_database, server=native_server)
-    replace(there, name="mysql").execute(f"CREATE DATABASE `{there.name}` CHARACTER SET utf8mb4")
-    return MirroredDatabaseBuilder(there, request.getfixturevalue("tmp_path"))
+    builder_on: Callable[[Endpoints], MirroredDatabaseBuilder], tmp_path: Path
+) -> Iterator[MirroredDatabaseBuilder]:
+    """Use a server whose foreign keys change rows as before MySQL 9.6."""
+    with mysql_server(tmp_path / "native", "--loose-innodb-native-foreign-keys=ON") as stack:
+        yield builder_on(stack.endpoints)
 
 
 def paused(mirror: MirrorProcess) -> set[str]:

@@ -1,45 +1,24 @@
 """A source that ignores the letter case of table names."""
 
-import os
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from replicator.operations.stack import Endpoints, LocalStack, Options
+from replicator.operations.stack import Endpoints
 from tests.support.mirror import HEALING_MIRROR, START_S, running, until
 from tests.support.mirrored_database import MirroredDatabaseBuilder
-from tests.support.replica import ONLY_MYSQL
-from tests.support.source import SourceDatabase
-
-
-@pytest.fixture(scope="module")
-def folding_server(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
-    """Start a server with the names of tables in lower case."""
-    assert local_stack.endpoints
-    options = Options(
-        mysql=os.environ.get("REPLICATOR_MYSQL", ""),
-        mysql_arguments=("--lower-case-table-names=1", "--server-id=7"),
-    )
-    stack = LocalStack(tmp_path_factory.mktemp("folding"), options)
-    try:
-        yield stack.up(ONLY_MYSQL)
-    finally:
-        stack.remove()
+from tests.support.replica import mysql_server
 
 
 @pytest.fixture
 def mirror_database(
-    folding_server: Endpoints,
-    source_database: SourceDatabase,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> MirroredDatabaseBuilder:
-    monkeypatch.setenv("REPLICATOR_TEST_PASSWORD", folding_server.mysql_password)
-    there = replace(source_database, server=folding_server)
-    replace(there, name="mysql").execute(f"CREATE DATABASE `{there.name}` CHARACTER SET utf8mb4")
-    return MirroredDatabaseBuilder(there, request.getfixturevalue("tmp_path"))
+    builder_on: Callable[[Endpoints], MirroredDatabaseBuilder], tmp_path: Path
+) -> Iterator[MirroredDatabaseBuilder]:
+    """Use a server with the names of tables in lower case."""
+    with mysql_server(tmp_path / "folding", "--lower-case-table-names=1", "--server-id=7") as stack:
+        yield builder_on(stack.endpoints)
 
 
 @pytest.mark.fault(

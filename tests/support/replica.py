@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import pymysql
 
-from replicator.operations.stack import Endpoints, LocalStack, Options, Part
+from replicator.operations.stack import Endpoints, LocalStack, Options
 from tests.support.source import SourceDatabase
 
 PASSWORD_VARIABLE: Final = "REPLICATOR_TEST_REPLICA_PASSWORD"
-ONLY_MYSQL: Final[tuple[Part, ...]] = ("mysql",)
 _CATCH_UP_S: Final = 120
 
 
@@ -59,15 +58,22 @@ class Replica:
 
 
 @contextmanager
+def mysql_server(folder: Path, *arguments: str) -> Iterator[LocalStack]:
+    """Run another MySQL server, of the same version as the stack's, with more arguments."""
+    options = Options(mysql=os.environ.get("REPLICATOR_MYSQL", ""), mysql_arguments=arguments)
+    stack = LocalStack(folder, options)
+    try:
+        stack.up({"mysql"})
+        yield stack
+    finally:
+        stack.remove()
+
+
+@contextmanager
 def replica_of(source: Endpoints, folder: Path) -> Iterator[Replica]:
     """Run a replica that has the databases which are created from now on. MySQL 8.0.23 or newer."""
-    arguments = ("--server-id=2",)
-    stack = LocalStack(
-        folder, Options(mysql=os.environ.get("REPLICATOR_MYSQL", ""), mysql_arguments=arguments)
-    )
-    try:
-        server = stack.up(ONLY_MYSQL)
-        replica = Replica(source, server, stack)
+    with mysql_server(folder, "--server-id=2") as stack:
+        replica = Replica(source, stack.endpoints, stack)
         (gtids,) = execute(source, "SELECT @@GLOBAL.gtid_executed")[0]
         replica.execute(
             f"SET GLOBAL gtid_purged = '{gtids}'",
@@ -77,8 +83,6 @@ def replica_of(source: Endpoints, folder: Path) -> Iterator[Replica]:
             "START REPLICA",
         )
         yield replica
-    finally:
-        stack.remove()
 
 
 def execute(server: Endpoints, *statements: str) -> list[tuple[Any, ...]]:

@@ -1,6 +1,5 @@
 """A group of MySQL servers that all accept writes (Group Replication in multi-primary mode)."""
 
-import os
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
@@ -9,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from replicator.operations.stack import Endpoints, LocalStack, Options
+from replicator.operations.stack import Endpoints
 from tests.support.mirror import until
-from tests.support.replica import ONLY_MYSQL, execute
+from tests.support.replica import execute, mysql_server
 
 _ONLINE_S: Final = 120
 _STATES: Final = (
@@ -27,25 +26,21 @@ def replication_group(folder: Path, members: int = 2) -> Iterator[Sequence[Endpo
     with ExitStack() as cleanup:
         servers = []
         for number, address in enumerate(addresses):
-            options = Options(
-                mysql=os.environ.get("REPLICATOR_MYSQL", ""),
-                mysql_arguments=(
-                    f"--server-id={number + 11}",
-                    "--performance-schema=ON",
-                    "--report-host=127.0.0.1",
-                    "--plugin-load-add=group_replication.so",
-                    f"--loose-group-replication-group-name={group}",
-                    f"--loose-group-replication-local-address={address}",
-                    f"--loose-group-replication-group-seeds={','.join(addresses)}",
-                    "--loose-group-replication-start-on-boot=OFF",
-                    "--loose-group-replication-single-primary-mode=OFF",
-                    "--loose-group-replication-enforce-update-everywhere-checks=ON",
-                    "--loose-group-replication-recovery-get-public-key=ON",
-                ),
+            server = mysql_server(
+                folder / f"member{number}",
+                f"--server-id={number + 11}",
+                "--performance-schema=ON",
+                "--report-host=127.0.0.1",
+                "--plugin-load-add=group_replication.so",
+                f"--loose-group-replication-group-name={group}",
+                f"--loose-group-replication-local-address={address}",
+                f"--loose-group-replication-group-seeds={','.join(addresses)}",
+                "--loose-group-replication-start-on-boot=OFF",
+                "--loose-group-replication-single-primary-mode=OFF",
+                "--loose-group-replication-enforce-update-everywhere-checks=ON",
+                "--loose-group-replication-recovery-get-public-key=ON",
             )
-            stack = LocalStack(folder / f"member{number}", options)
-            cleanup.callback(stack.remove)
-            servers.append(stack.up(ONLY_MYSQL))
+            servers.append(cleanup.enter_context(server).endpoints)
         yield _joined(servers)
 
 
