@@ -43,9 +43,9 @@ test: setup  ## Linters, units, and the main tests with Spark and with the real 
 	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run at the same time, and two
 	@# of the real stack, each with a stack of its own. The last lines name what failed.
 	@rm -f $(REPORTS)/{units,spark,stack}.xml
-	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not stack and not long" --junitxml=$(REPORTS)/spark.xml >$(REPORTS)/spark.log 2>&1 & \
+	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not long" --junitxml=$(REPORTS)/spark.xml tests/spark >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; \
-	  $(RUN) pytest -q -m "not spark and not stack" --junitxml=$(REPORTS)/units.xml >$(REPORTS)/units.log 2>&1 & \
+	  $(RUN) pytest -q --junitxml=$(REPORTS)/units.xml tests/unit >$(REPORTS)/units.log 2>&1 & \
 	  units=$$!; trap 'kill $$spark $$units 2>/dev/null || true' EXIT; \
 	  $(RUN) pytest -v -n 2 --dist worksteal --one-case --durations=20 -m "stack and not long" \
 	    --junitxml=$(REPORTS)/stack.xml tests/e2e tests/stack || failed=1; \
