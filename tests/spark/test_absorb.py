@@ -6,35 +6,15 @@ import pytest
 
 from replicator.config import Config
 from replicator.lake.files.small_files import added_data, added_deletes
-from replicator.runner.scheduler import Scheduler
-from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
-from tests.support.order_changes import assert_exact, changes, table, total
-from tests.support.orders_table import DEFINITION, ORDERS, created, event
+from tests.support.order_changes import advance, assert_exact, changes, operation, table, total, write
+from tests.support.orders_table import created, event
 
 
 def config(lake: LakeHarness, **maintenance: Any) -> Config:
     """Return a configuration whose maintenance has nothing to do."""
     return lake.config(maintenance={"merge_files": 1000, "max_snapshots": 1000} | maintenance)
-
-
-def write(lake: LakeHarness, batches: list[list[Record]]) -> None:
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-
-
-def advance(mirror: Scheduler, batches: list[list[Record]], first: int, last: int) -> None:
-    """Apply the batches from `first` to before `last`, each with a commit of its own."""
-    for number in range(first, last):
-        mirror.advance({ORDERS: {0: sum(map(len, batches[: number + 1]))}})
-    assert mirror.summary().paused == {}
-
-
-def operation(lake: LakeHarness) -> str:
-    snapshot = table(lake).current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    return snapshot.summary.operation.value
 
 
 def test_many_commits_leave_few_files_without_maintenance(lake: LakeHarness) -> None:

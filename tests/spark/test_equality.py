@@ -20,8 +20,8 @@ from tests.oracle.equality_deletes import entries
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
-from tests.support.order_changes import changes, images, state_after, table, total
-from tests.support.orders_table import DEFINITION, ORDERS, created
+from tests.support.order_changes import changes, images, state_after, table, total, write
+from tests.support.orders_table import ORDERS, created
 
 EQUALITY = {"strategy": "equality"}
 NO_MAINTENANCE = {"enabled": False}
@@ -32,7 +32,7 @@ def advance(lake: LakeHarness, batches: list[list[Record]], cut: int, *parts: di
 
     Each of the `parts` is a process of its own.
     """
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(lake, batches)
     end = 0
     for sections, group in zip(parts, (batches[:cut], batches[cut:]), strict=True):
         mirror = lake.mirror(lake.config(**sections))
@@ -118,7 +118,7 @@ def test_keys_that_are_deleted_while_maintenance_rewrites_stay_deleted(
 ) -> None:
     """The commit of the stream falls between the reading and the commit of the rewrite."""
     batches = changes(24, batches=8)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(lake, batches)
     mirror = lake.mirror(lake.config(apply=EQUALITY, maintenance=NO_MAINTENANCE))
     ends = [sum(map(len, batches[: i + 1])) for i in range(len(batches))]
     for end in ends[:6]:

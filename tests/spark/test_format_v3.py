@@ -12,12 +12,20 @@ from replicator.lake.catalog.tables import Lake
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.operations.status.read import read_status
-from replicator.runner.scheduler import Scheduler
 from tests.oracle.equality_deletes import entries
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
-from tests.support.order_changes import assert_exact, changes, state_after, table, total
-from tests.support.orders_table import DEFINITION, ORDERS, created, event
+from tests.support.order_changes import (
+    advance,
+    assert_exact,
+    changes,
+    operation,
+    state_after,
+    table,
+    total,
+    write,
+)
+from tests.support.orders_table import DEFINITION, created, event
 
 BUCKETS = [{"name": "shop.orders", "partition": ["bucket(3, id)"]}]
 GRANULARITY = "ALTER TABLE lake.shop.orders SET TBLPROPERTIES ('write.delete.granularity' = '{}')"
@@ -39,17 +47,6 @@ def config(lake: LakeHarness, **sections: Any) -> Config:
 
 def version_2(lake: LakeHarness, **sections: Any) -> Config:
     return config(lake, apply={"format_version": 2}, **sections)
-
-
-def write(lake: LakeHarness, batches: list[list[Record]]) -> None:
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-
-
-def advance(mirror: Scheduler, batches: list[list[Record]], first: int, last: int) -> None:
-    """Apply the batches from `first` to before `last`, each with a commit of its own."""
-    for number in range(first, last):
-        mirror.advance({ORDERS: {0: sum(map(len, batches[: number + 1]))}})
-    assert mirror.summary().paused == {}
 
 
 def formats(lake: LakeHarness) -> Counter[FileFormat]:
@@ -221,13 +218,6 @@ def test_tables_stay_small_and_exact_and_rows_keep_their_ids(
 def last_sequence(lake: LakeHarness) -> int:
     snapshot = table(lake).current_snapshot()
     return 0 if snapshot is None else snapshot.sequence_number or 0
-
-
-def operation(lake: LakeHarness) -> str:
-    snapshot = table(lake).current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    return snapshot.summary.operation.value
 
 
 def test_deletion_vectors_alone_make_no_merge_due(lake: LakeHarness) -> None:

@@ -7,8 +7,8 @@ import pytest
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
-from tests.support.order_changes import changes, images, state_after, table
-from tests.support.orders_table import DEFINITION, ORDERS
+from tests.support.order_changes import changes, ends, images, state_after, table, write
+from tests.support.orders_table import ORDERS
 from tests.support.scenario import ID, Scenario, rows
 
 MAPPING = "schema.name-mapping.default"
@@ -43,10 +43,9 @@ def test_migrated_table_stays_exact(lake: LakeHarness, way: str, new_process: bo
     batches = changes(21, batches=8)
     lake.driver_max_events = STRATEGIES[way]
     config = lake.config(apply={"strategy": way.split(maxsplit=1)[0]}, maintenance={"enabled": False})
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror, end = lake.mirror(config), 0
-    for number, batch in enumerate(batches):
-        end += len(batch)
+    write(lake, batches)
+    mirror = lake.mirror(config)
+    for number, end in enumerate(ends(batches)):
         mirror.advance({ORDERS: {0: end}})
         assert mirror.summary().paused == {}
         if number == 3:

@@ -21,7 +21,7 @@ from replicator.runner.scheduler import Scheduler
 from tests.oracle.equality_deletes import has_equality_deletes
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
-from tests.support.order_changes import assert_exact, changes, state_after, table, total
+from tests.support.order_changes import assert_exact, changes, ends, state_after, table, total, write
 from tests.support.orders_table import DEFINITION, ORDERS, created
 
 NAMESPACES = ("shop", "shop_changes")
@@ -81,14 +81,8 @@ def operate(spark: SparkSession, statements: Sequence[str]) -> None:
             spark.sql(statement.format(table=f"{namespace}.orders")).collect()
 
 
-def ends(batches: list[list[Record]]) -> list[int]:
-    """Return the end offset of each batch."""
-    sizes = [len(batch) for batch in batches]
-    return [sum(sizes[: n + 1]) for n in range(len(sizes))]
-
-
 def started(lake: LakeHarness, settings: Config, batches: list[list[Record]]) -> Scheduler:
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(lake, batches)
     return lake.mirror(settings)
 
 

@@ -6,12 +6,11 @@ import pyarrow as pa
 import pytest
 
 from replicator.runner.scheduler import Scheduler
-from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
-from tests.support.order_changes import assert_exact, changes, located, total
+from tests.support.order_changes import advance, assert_exact, changes, located, total, write
 from tests.support.order_changes import table as orders
-from tests.support.orders_table import DEFINITION, ORDERS, created, event
+from tests.support.orders_table import ORDERS, created, event
 
 
 @pytest.mark.parametrize("format_version", [2, 3])
@@ -24,7 +23,7 @@ def test_rows_with_null_and_with_the_text_null_are_in_different_partitions(
         [event("c", 100 + n, after=row) for n, row in enumerate(rows)],
         [event("d", 200 + n, before=row) for n, row in enumerate(rows[:2])],
     ]
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(lake, batches)
     settings = lake.config(
         apply={"format_version": format_version},
         table=[{"name": "shop.orders", "partition": ["identity(name)"]}],
@@ -40,17 +39,6 @@ def test_rows_with_null_and_with_the_text_null_are_in_different_partitions(
 BUCKETS = [{"name": "shop.orders", "partition": ["bucket(3, id)"]}]
 QUIET = {"merge_files": 1000, "max_snapshots": 1000, "max_lag": "100000 days"}
 """Maintenance with nothing to do."""
-
-
-def write(lake: LakeHarness, batches: list[list[Record]]) -> None:
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-
-
-def advance(mirror: Scheduler, batches: list[list[Record]], first: int, last: int) -> None:
-    """Apply the batches from `first` to before `last`, each with a commit of its own."""
-    for number in range(first, last):
-        mirror.advance({ORDERS: {0: sum(map(len, batches[: number + 1]))}})
-    assert mirror.summary().paused == {}
 
 
 def jobs(mirror: Scheduler) -> int:

@@ -4,10 +4,9 @@ import pytest
 
 from replicator.config import Config
 from replicator.errors import MirrorRolledBack
-from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
-from tests.support.order_changes import assert_exact, changes, table
-from tests.support.orders_table import DEFINITION, ORDERS
+from tests.support.order_changes import assert_exact, changes, ends, table, write
+from tests.support.orders_table import ORDERS
 
 SET_CURRENT = "CALL lake.system.set_current_snapshot('{table}', {snapshot})"
 ROLL_BACK = "CALL lake.system.rollback_to_snapshot('{table}', {snapshot})"
@@ -32,14 +31,6 @@ def small(lake: LakeHarness) -> Config:
     return lake.config(maintenance={"enabled": False})
 
 
-def ends(batches: list[list[Record]]) -> list[int]:
-    found, end = [], 0
-    for batch in batches:
-        end += len(batch)
-        found.append(end)
-    return found
-
-
 @pytest.mark.fault(
     "A lake table is rolled back, also with a compaction and an expiry after it, or replaced",
     area="Lake",
@@ -52,7 +43,7 @@ def test_table_that_was_rolled_back_or_replaced_pauses(
     lake: LakeHarness, action: str, namespace: str
 ) -> None:
     batches = changes(15, batches=3)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(lake, batches)
     mirror, stops = lake.mirror(small(lake)), ends(batches)
     causes: list[Exception] = []
     mirror.tables.on_pause(lambda _table, cause: causes.append(cause))
@@ -71,7 +62,7 @@ def test_table_that_was_rolled_back_or_replaced_pauses(
 
 def test_rollback_that_is_undone_loses_nothing(lake: LakeHarness) -> None:
     batches = changes(16, batches=5)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(lake, batches)
     mirror, snapshots = lake.mirror(small(lake)), []
     stops = ends(batches)
     for end in stops[:3]:

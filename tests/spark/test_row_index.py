@@ -18,7 +18,7 @@ from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
-from tests.support.order_changes import assert_exact, changes, located
+from tests.support.order_changes import assert_exact, changes, ends, located, write
 from tests.support.orders_table import DEFINITION, ORDERS
 
 AT_ONCE = ReadCost(constant=0.0, row=0.0)
@@ -80,7 +80,7 @@ def test_index_has_the_location_of_every_row_after_every_batch(
 ) -> None:
     """Small and large batches, maintenance after some of them, and a restart in the middle."""
     batches = batches_of(seed)
-    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(indexed, batches)
     settings = config(indexed, table=[{"name": "shop.orders", "partition": partition}])
     mirror, end = indexed.mirror(settings), 0
     for i, batch in enumerate(batches):
@@ -96,10 +96,9 @@ def test_index_has_the_location_of_every_row_after_every_batch(
 
 def test_index_stays_valid_when_another_process_compacts_the_table(indexed: LakeHarness) -> None:
     batches = changes(7, batches=10)
-    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror, end = indexed.mirror(config(indexed, maintenance={"enabled": False})), 0
-    for i, batch in enumerate(batches):
-        end += len(batch)
+    write(indexed, batches)
+    mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
+    for i, end in enumerate(ends(batches)):
         mirror.advance({ORDERS: {0: end}})
         index = known_locations(mirror).index
         if i in (3, 6):
@@ -113,10 +112,9 @@ def test_index_stays_valid_when_another_process_compacts_the_table(indexed: Lake
 
 def test_keys_are_read_again_when_another_process_changes_rows(indexed: LakeHarness) -> None:
     batches = changes(8, batches=6)
-    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror, end = indexed.mirror(config(indexed)), 0
-    for batch in batches:
-        end += len(batch)
+    write(indexed, batches)
+    mirror = indexed.mirror(config(indexed))
+    for end in ends(batches):
         mirror.advance({ORDERS: {0: end}})
         # An UPDATE that changes no value writes each row to another file.
         mirror.context.spark.sql("UPDATE lake.shop.orders SET name = name").collect()
@@ -128,7 +126,7 @@ def test_keys_are_read_again_when_another_process_changes_rows(indexed: LakeHarn
 def test_search_continues_when_the_table_has_two_rows_with_the_same_key(indexed: LakeHarness) -> None:
     """Only another writer can add such rows. A search finds all of them, so that the next change removes them."""
     batches = changes(9, batches=6, keys=5)
-    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(indexed, batches)
     settings = config(indexed)
     mirror, end = indexed.mirror(settings), len(batches[0])
     mirror.advance({ORDERS: {0: end}})
@@ -145,11 +143,10 @@ def test_search_continues_when_the_table_has_two_rows_with_the_same_key(indexed:
 
 def test_index_is_not_built_when_it_would_be_larger_than_configured(lake: LakeHarness) -> None:
     batches = changes(10, batches=5)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(lake, batches)
     lake.adapt = lambda context: replace(context, row_locations=RowLocationCache(most_bytes=0, cost=AT_ONCE))
-    mirror, end = lake.mirror(config(lake)), 0
-    for batch in batches:
-        end += len(batch)
+    mirror = lake.mirror(config(lake))
+    for end in ends(batches):
         mirror.advance({ORDERS: {0: end}})
         assert not known_locations(mirror).is_complete
     assert_exact(lake, batches)
@@ -188,7 +185,7 @@ def test_keys_of_a_file_with_many_rows_are_read_in_parts(
 def test_index_begins_empty_again_when_keys_could_not_be_read(indexed: LakeHarness, case: str) -> None:
     """An index that lacks rows would let a batch add a row beside the one that it should replace."""
     batches = changes(13, batches=3)
-    indexed.write([DEFINITION, *(record for batch in batches for record in batch)])
+    write(indexed, batches)
     settings = config(indexed, maintenance={"enabled": False})
     mirror = indexed.mirror(settings)
     mirror.advance({ORDERS: {0: 12}})

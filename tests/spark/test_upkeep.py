@@ -13,7 +13,7 @@ from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
-from tests.support.order_changes import apply, assert_exact, changes, table, total
+from tests.support.order_changes import advance, apply, assert_exact, changes, table, total, write
 from tests.support.orders_table import DEFINITION, ORDERS, event
 
 MAINTENANCE: dict[str, Any] = {
@@ -51,16 +51,13 @@ def test_tables_stay_small_and_exact_over_many_commits(lake: LakeHarness, driver
 @pytest.mark.long
 def test_maintenance_continues_over_several_slices_when_each_may_rewrite_few_bytes(lake: LakeHarness) -> None:
     batches = changes(8, batches=10)
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror, end = lake.mirror(config(lake, {"enabled": False})), 0
-    for batch in batches[:8]:
-        end += len(batch)
-        mirror.advance({ORDERS: {0: end}})
+    write(lake, batches)
+    mirror = lake.mirror(config(lake, {"enabled": False}))
+    advance(mirror, batches, 0, 8)
     assert total(table(lake, "shop_changes"), "data-files") == 8
     mirror, files = lake.mirror(config(lake, {"slice_bytes": "1 B"})), []
-    for batch in batches[8:]:
-        end += len(batch)
-        mirror.advance({ORDERS: {0: end}})
+    for number in (8, 9):
+        advance(mirror, batches, number, number + 1)
         files.append(total(table(lake, "shop_changes"), "data-files"))
     assert files == [6, 4]
     assert_exact(lake, batches)

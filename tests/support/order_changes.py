@@ -3,13 +3,16 @@
 import json
 import random
 from collections.abc import Iterator
+from itertools import accumulate, chain
 from typing import Any
 
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Summary
 
 from replicator.config import Config
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.rows.counts import row_count
+from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, event
@@ -52,15 +55,26 @@ def state_after(batches: list[list[Record]]) -> dict[int, str]:
     return rows
 
 
-def apply(lake: LakeHarness, settings: Config, batches: list[list[Record]]) -> None:
-    """Apply each batch with a commit of its own."""
-    lake.write([DEFINITION, *(record for batch in batches for record in batch)])
-    mirror = lake.mirror(settings)
-    end = 0
-    for batch in batches:
-        end += len(batch)
+def write(lake: LakeHarness, batches: list[list[Record]]) -> None:
+    lake.write([DEFINITION, *chain.from_iterable(batches)])
+
+
+def ends(batches: list[list[Record]]) -> list[int]:
+    """Return the end offset of each batch."""
+    return list(accumulate(map(len, batches)))
+
+
+def advance(mirror: Scheduler, batches: list[list[Record]], first: int, last: int) -> None:
+    """Apply the batches from `first` to before `last`, each with a commit of its own."""
+    for end in ends(batches)[first:last]:
         mirror.advance({ORDERS: {0: end}})
     assert mirror.summary().paused == {}
+
+
+def apply(lake: LakeHarness, settings: Config, batches: list[list[Record]]) -> None:
+    """Apply each batch with a commit of its own."""
+    write(lake, batches)
+    advance(lake.mirror(settings), batches, 0, len(batches))
 
 
 def assert_exact(lake: LakeHarness, batches: list[list[Record]]) -> None:
@@ -79,10 +93,19 @@ def table(lake: LakeHarness, namespace: str = "shop") -> Table:
 
 
 def total(found: Table, name: str) -> int:
+    return int(_summary(found).additional_properties[f"total-{name}"])
+
+
+def operation(lake: LakeHarness) -> str:
+    """Return what the newest commit of the mirror did."""
+    return _summary(table(lake)).operation.value
+
+
+def _summary(found: Table) -> Summary:
     snapshot = found.current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
-    return int(snapshot.summary.additional_properties[f"total-{name}"])
+    return snapshot.summary
 
 
 def located(lake: Lake, table: LakeTable) -> set[tuple[str, int]]:
