@@ -15,7 +15,6 @@ import pymysql
 from pymysql.cursors import Cursor
 
 Connection: TypeAlias = "pymysql.Connection[Cursor]"
-CanonicalRows: TypeAlias = list[tuple[bytes | None, ...]]
 
 # 1062: duplicate key; 1205, 1213: lock wait timeout and deadlock between the writers.
 DUPLICATE, LOCK_TIMEOUT, DEADLOCK = 1062, 1205, 1213
