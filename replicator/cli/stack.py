@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     # The stack's own imports take half a second, which `--help` must not.
-    from replicator.operations.stack import Endpoints, Part, PartStatus
+    from replicator.operations.stack import DockerStack, Endpoints, LocalStack, Part, PartStatus
 
 app = typer.Typer(
     help="A real MySQL, Kafka, Kafka Connect with Debezium and schema registry on this machine, for development.",
@@ -59,6 +59,9 @@ def up(  # noqa: PLR0917 - typer calls it, by name
     registry: Annotated[
         bool, typer.Option("--registry", help="Also start a schema registry, for events in Avro.")
     ] = False,
+    docker: Annotated[
+        bool, typer.Option("--docker", help="Run the containers of compose/compose.yaml instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the parts that are not running, and print their addresses.
@@ -74,18 +77,25 @@ def up(  # noqa: PLR0917 - typer calls it, by name
       replicator stack up --mysql 8.0
       replicator stack up --mysql-port 3306 --kafka-port 9092 --connect-port 8083
     """
-    from replicator.operations.stack import LocalStack, Options
+    from replicator.operations.stack import DockerStack, LocalStack, Options
 
-    wanted = {
-        "mysql": mysql_port,
-        "kafka": kafka_port,
-        "connect": connect_port,
-        "registry": registry_port,
-    }
-    ports = {use: port for use, port in wanted.items() if port}
-    parts = _parts(only, registry=registry)
+    if docker and mysql:
+        raise UsageError(
+            "--mysql selects a server of this machine, and --docker a container", "leave out one of them"
+        )
     with _working("starting") as status:
-        found = LocalStack(folder, Options(ports=ports, mysql=mysql, report=status.update)).up(parts)
+        if docker:
+            found = DockerStack(folder, status.update).up(registry=registry)
+        else:
+            wanted = {
+                "mysql": mysql_port,
+                "kafka": kafka_port,
+                "connect": connect_port,
+                "registry": registry_port,
+            }
+            ports = {use: port for use, port in wanted.items() if port}
+            parts = _parts(only, registry=registry)
+            found = LocalStack(folder, Options(ports=ports, mysql=mysql, report=status.update)).up(parts)
     if as_json:
         typer.echo(
             json.dumps({"version": 1, "state_file": str(folder / "stack.json"), **_shown(found)}, indent=2)
@@ -97,19 +107,15 @@ def up(  # noqa: PLR0917 - typer calls it, by name
 @app.command()
 def down(folder: Folder = DEFAULT_FOLDER) -> None:
     """Stop all parts. The data remain; remove the folder to start from scratch."""
-    from replicator.operations.stack import LocalStack, Options
-
     with _working("stopping") as status:
-        stopped = LocalStack(folder, Options(report=status.update)).down()
+        stopped = _stack(folder, status.update).down()
     typer.echo(f"Stopped: {', '.join(stopped)}." if stopped else "Nothing was running.")
 
 
 @app.command("status")
 def show(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """Show the state of each part. Exits with 1 unless all started parts are healthy."""
-    from replicator.operations.stack import LocalStack
-
-    parts = LocalStack(folder).status()
+    parts = _stack(folder).status()
     if as_json:
         typer.echo(json.dumps({"version": 1, "parts": [asdict(part) for part in parts]}, indent=2))
     else:
@@ -161,6 +167,17 @@ def _running_mysql(folder: Path) -> "Endpoints":
     if found is None or not found.mysql_port:
         raise UsageError(f"no MySQL is running in {folder}", "start it: replicator stack up")
     return found
+
+
+def _stack(folder: Path, report: object = None) -> "LocalStack | DockerStack":
+    """Return the stack that was started in a folder, of either kind."""
+    from replicator.operations.stack import DockerStack, LocalStack, Options, load_state
+
+    say = report if callable(report) else None
+    state = load_state(folder.absolute())
+    if state is not None and state.provider == "docker":
+        return DockerStack(folder, say)
+    return LocalStack(folder, Options(report=say))
 
 
 def _parts(names: list[str] | None, *, registry: bool) -> "list[Part]":

@@ -183,8 +183,7 @@ class LocalStack:
     def _prepare(self, state: StackState) -> StackState:
         if state.provider != "local":
             raise StackError(
-                f"{self.folder} contains containers of an earlier version",
-                "remove them with Docker, and the folder",
+                f"{self.folder} contains a Docker stack", "run `replicator stack down` for it first"
             )
         if state.root_password:
             return state

@@ -24,7 +24,7 @@ class Endpoints:
     mysql_host: str = "127.0.0.1"
     mysql_port: int = 0
     mysql_version: str = ""
-    """Such as 8.0.33; empty if unknown."""
+    """Such as 8.0.33; empty if unknown, as for a container."""
     mysql_root_password: str = field(default="", repr=False)
     mysql_user: str = "replicator"
     """A user with only the privileges that Debezium and this engine need."""
@@ -61,15 +61,14 @@ class PartState:
 class StackState:
     """The state that a later process needs: the started parts and MySQL's passwords."""
 
-    provider: str = "local"
-    """Earlier versions could start containers instead."""
+    provider: Literal["local", "docker"] = "local"
     root_password: str = field(default="", repr=False)
     user_password: str = field(default="", repr=False)
     parts: dict[Part, PartState] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     """The ports of the last start, by use; the next start reuses them if they are free."""
     mysql_version: str = ""
-    """Version of the MySQL server that was started last."""
+    """Version of the MySQL server that was started last; empty for a container."""
 
     def with_part(self, part: PartState) -> "StackState":
         """Return a copy in which this part is the running one."""
@@ -77,7 +76,8 @@ class StackState:
 
     def endpoints(self) -> Endpoints:
         """Return the addresses of the started parts."""
-        ports: dict[str, int] = {}
+        # Docker knows its containers itself, so only a local stack records its parts.
+        ports = dict(self.ports) if self.provider == "docker" else {}
         for part in self.parts.values():
             ports |= part.ports
         return Endpoints(

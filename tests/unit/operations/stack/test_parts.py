@@ -13,6 +13,7 @@ import pytest
 
 from replicator.errors import StackError
 from replicator.operations.stack import LocalStack, Options, mysql
+from replicator.operations.stack.docker import DockerStack
 from replicator.operations.stack.mysql_program import MySqlProgram
 from replicator.operations.stack.process import Child
 from replicator.operations.stack.programs import Programs
@@ -134,7 +135,16 @@ def test_stack_kill_and_endpoints_fail_when_no_stack_was_started(tmp_path: Path)
         _ = stack.endpoints
 
 
-def test_stack_up_fails_when_the_folder_contains_another_kind_of_stack(tmp_path: Path) -> None:
+def test_stack_up_fails_when_the_folder_contains_another_kind_of_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_state(tmp_path, StackState("docker", "a", "b", ports={"mysql": 1, "kafka": 2, "connect": 3}))
-    with pytest.raises(StackError, match="contains containers"):
+    with pytest.raises(StackError, match="contains a Docker stack"):
         LocalStack(tmp_path).up()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    save_state(tmp_path, StackState("local", "a", "b"))
+    with pytest.raises(StackError, match="contains a local stack"):
+        DockerStack(tmp_path).up()
