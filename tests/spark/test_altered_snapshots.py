@@ -32,7 +32,7 @@ def test_rows_of_a_snapshot_have_its_definition(lake: LakeHarness, kind: str) ->
         *snapshot(file, pos, 50, columns, 1, 2, 3, 4),
         event("c", at(file, pos + 10, 60, 4), columns, 5),
     ]
-    play(lake, records, 1, columns, [image(columns, n) for n in (1, 2, 3, 4, 5)])
+    play(lake, records, -1, columns, [image(columns, n) for n in (1, 2, 3, 4, 5)])
 
 
 @pytest.mark.parametrize("size", [-3, 100])
