@@ -366,7 +366,8 @@ def test_import_skips_a_statement_unless_it_may_define_an_imported_table(
     execute(database, [f"CREATE DATABASE {other}", f"CREATE TABLE {other}.links {columns}", *MORE])
     execute(database, [f"DROP DATABASE {other}"])
     flush(database)
-    execute(database, [f"CREATE TABLE links {columns}", "INSERT INTO links VALUES (1, 'x')"])
+    # No row follows: Debezium would fail at it, perhaps before the statement is in the topic.
+    execute(database, ["ALTER TABLE moved ADD COLUMN url VARCHAR(300)"])
     files = copies(database, first, tmp_path / "copies")
     (tmp_path / "lake").mkdir()
     config, archive = tmp_path / "mirror.toml", tmp_path / "archive"
@@ -376,7 +377,7 @@ def test_import_skips_a_statement_unless_it_may_define_an_imported_table(
     assert len(events(archive, topic)) == MOVED_EVENTS
     refused = command("record", "-c", str(config), "--to", str(archive), "--binlog", *map(str, files))
     assert refused.returncode == 3
-    assert "cannot parse a statement that may define the table links: CREATE TABLE " in refused.stderr
+    assert "cannot parse a statement that may define the table moved: ALTER TABLE " in refused.stderr
 
 
 @pytest.mark.long
