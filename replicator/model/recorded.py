@@ -83,12 +83,13 @@ def checked(value: _T) -> _T:
         ValueError: one has not.
     """
     kind: Any = type(value)
-    found: tuple[_T] = _adapter(kind).validate_python((value,))
+    found: tuple[_T] = adapter(kind).validate_python((value,))
     return found[0]
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return the strict adapter of a tuple with one instance of a dataclass, which is validated again."""
     # The tuple passes the settings on: a dataclass has its own ones.
     settings = ConfigDict(strict=True, revalidate_instances="always")
     alone: Any = tuple[kind]
@@ -108,7 +109,7 @@ class Part:
     def values(self) -> dict[str, Any]:
         """Return it as plain values, for programs."""
         kind: Any = type(self)
-        (found,) = _adapter(kind).dump_python((self,), mode="json", by_alias=True)
+        (found,) = adapter(kind).dump_python((self,), mode="json", by_alias=True)
         plain: dict[str, Any] = {}
         for name, value in found.items():
             plain |= value if name == "table" and isinstance(value, dict) else {name: value}
@@ -127,7 +128,7 @@ class Part:
                 found["table"] = {"database": found.pop("database"), "name": found.pop("name")}
             # As JSON, a list can be a tuple, and a text a key or a member of an enumeration.
             kind: Any = cls
-            read: tuple[Self] = _adapter(kind).validate_json(json.dumps((found,)))
+            read: tuple[Self] = adapter(kind).validate_json(json.dumps((found,)))
             return read[0]
 
 

@@ -36,7 +36,7 @@ class Grants:
 
     def locks_tables(self) -> bool:
         """Return whether LOCK TABLES is granted on everything, or on some databases."""
-        return self.globally("LOCK TABLES") or any(
+        return any(
             re.match(r"GRANT (?:.*, )?(?:LOCK TABLES|ALL PRIVILEGES)[, ]", line) for line in self.lines
         )
 

@@ -1,13 +1,13 @@
 """The JSON formats of an archive's manifest and of its index pages (schemas/)."""
 
 import json
-from functools import cache
 from typing import Any, Final
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from replicator.errors import ArchiveError, DecodeError
 from replicator.model.document import parse_json
+from replicator.model.recorded import adapter
 from replicator.sources.archive.format import FileEntry, Manifest, Page
 
 FORMAT: Final = "replicator-archive"
@@ -32,7 +32,7 @@ def page_json(page: Page) -> str:
 
 def _json(value: Manifest | Page, kind: str, version: int) -> str:
     written: Any = type(value)
-    (found,) = _adapter(written).dump_python((value,), mode="json", by_alias=True)
+    (found,) = adapter(written).dump_python((value,), mode="json", by_alias=True)
     return json.dumps({"format": kind, "version": version, **found}, indent=1) + "\n"
 
 
@@ -61,19 +61,12 @@ def parse_page(text: str, where: str) -> Page:
     return found
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # The tuple passes the settings on: a dataclass has its own ones.
-    alone: Any = tuple[kind]
-    return TypeAdapter(alone, config=ConfigDict(strict=True, revalidate_instances="always"))
-
-
 def _read(kind: Any, document: dict[str, Any]) -> Any:
     for file in document["files"]:
         for segment in file["partitions"]:
             segment["path"] = file["path"]
     # As JSON, a list can be a tuple, and a text a time.
-    return _adapter(kind).validate_json(json.dumps((document,)))[0]
+    return adapter(kind).validate_json(json.dumps((document,)))[0]
 
 
 def _damaged(where: str, error: Exception) -> ArchiveError:
