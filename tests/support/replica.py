@@ -89,7 +89,9 @@ def replicate(server: Endpoints, source: Endpoints) -> None:
         server,
         "CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, "
         f"SOURCE_HOST = '{source.mysql_host}', SOURCE_PORT = {source.mysql_port}, "
-        f"SOURCE_USER = 'root', SOURCE_PASSWORD = '{source.mysql_root_password}', SOURCE_CONNECT_RETRY = 1",
+        f"SOURCE_USER = 'root', SOURCE_PASSWORD = '{source.mysql_root_password}', "
+        # A source that is started again is found again, however long that takes.
+        "SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 0",
         "START REPLICA",
     )
 
