@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from replicator.config import CATALOG_NAME, load
 from replicator.consumer.batches import steps_after
@@ -68,13 +70,14 @@ def spark_changes(
         feed = Feed(opened, settings, table)
         cursor = start if isinstance(start, Cursor) else feed.start(start)
         changelog = feed.tables.changelog(cursor.changelog)
-        name, steps = changelog.name()[-1], steps_after(changelog, cursor.steps_at)
-    history, lake = None, settings.lake
+        mirror, steps = feed.tables.mirror(), steps_after(changelog, cursor.steps_at)
+    history, lake, name = None, settings.lake, changelog.name()[-1]
     if cursor.image is not None:
-        history = _snapshot(spark, quoted(catalog, lake.namespace, name), cursor.image.snapshot_id)
+        history = _snapshot(spark, quoted(catalog, lake.namespace, name), mirror, cursor.image.snapshot_id)
         cursor = replace(cursor, image=None)
     elif start == FROM_CHANGELOG and cursor.scan is not None and cursor.scan.snapshot_id is not None:
-        history = _snapshot(spark, quoted(catalog, lake.changes_namespace, name), cursor.scan.snapshot_id)
+        source = quoted(catalog, lake.changes_namespace, name)
+        history = _snapshot(spark, source, changelog, cursor.scan.snapshot_id)
         cursor = cursor.at_end_of(cursor.scan)
     spark.dataSource.register(ChangesSource)
     told = max((int(step["at"]) for step in steps), default=cursor.steps_at)
@@ -93,5 +96,18 @@ def _check(cursor: Cursor) -> None:
         )
 
 
-def _snapshot(spark: SparkSession, table: str, snapshot_id: int) -> DataFrame:
-    return spark.read.option("snapshot-id", snapshot_id).table(table)
+def _snapshot(spark: SparkSession, name: str, table: Table | None, snapshot_id: int) -> DataFrame:
+    """Return the rows of a snapshot with the current columns; Spark's time travel has the columns of that time."""
+    rows = spark.read.option("versionAsOf", str(snapshot_id)).table(name)
+    snapshot = None if table is None else table.snapshot_by_id(snapshot_id)
+    if table is None or snapshot is None or snapshot.schema_id is None:
+        return rows
+    then = {field.field_id: field.name for field in table.schemas()[snapshot.schema_id].fields}
+    types = {field.name: field.dataType for field in spark.read.table(name).schema}
+    columns = {field.name: then.get(field.field_id) for field in table.schema().fields}
+    return rows.select(
+        *[
+            (F.lit(None).cast(types[column]) if old is None else F.col(quoted(old))).alias(column)
+            for column, old in columns.items()
+        ]
+    )

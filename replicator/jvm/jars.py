@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MARKER = "complete.json"
 _FILE_IO = "io-impl"
 JAVA_MIN, JAVA_MAX = 17, 22
-"""Spark 4.0 needs 17; since 24 (and by default 23) Java refuses a call that Spark's Hadoop client makes."""
+"""Spark 4.1 needs 17; since 24 (and by default 23) Java refuses a call that Spark's Hadoop client makes."""
 
 
 Report = Callable[[str], None]
@@ -107,10 +107,10 @@ class JarSet:
 SPARK = JarSet(
     "spark",
     (
-        "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
-        # 4.0.0 is the newest whose whole tree resolves; it works with later 4.0 releases of Spark
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
-        "org.apache.spark:spark-avro_2.13:4.0.2",
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        # 4.1.1 is the newest whose whole tree resolves; it works with later 4.1 releases of Spark
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
+        "org.apache.spark:spark-avro_2.13:4.1.1",
         "org.xerial:sqlite-jdbc:3.50.3.0",
         # Reads tables of the source; the version that Debezium uses.
         "com.mysql:mysql-connector-j:9.1.0",
@@ -135,7 +135,7 @@ SPARK = JarSet(
 POSTGRESQL = JarSet("postgresql", ("org.postgresql:postgresql:42.7.14",), ("org.checkerframework:*",))
 """The driver of JDBC catalogs in PostgreSQL."""
 
-AWS = JarSet("aws", ("org.apache.iceberg:iceberg-aws-bundle:1.11.0",))
+AWS = JarSet("aws", ("org.apache.iceberg:iceberg-aws-bundle:1.12.0",))
 """The clients that Iceberg's S3FileIO and its Glue catalog use."""
 
 _OF_LAKES = (POSTGRESQL, AWS)

@@ -25,8 +25,12 @@ from replicator.jvm.jars import find_java, lake_jars, spark_jars
 from replicator.jvm.launch import launch_java
 
 _CATALOG: Final = f"spark.sql.catalog.{CATALOG_NAME}"
+STAGED_CATALOG: Final = f"{CATALOG_NAME}_staged"
+"""A catalog of tables whose written rows are not committed; see `lake.files.spark_tables`."""
 
-_CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+_CHECKPOINT_FILES: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
 _CODEGEN: Final = {
     "spark.sql.codegen.wholeStage": ("false", "true"),
@@ -272,6 +276,7 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         "spark.sql.parquet.fieldId.write.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         **catalog_conf(config.lake),
+        f"spark.sql.catalog.{STAGED_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
     }
     if config.columns.hash_key is not None:
         # The key of the hashes appears in plans as two literals of this length; Spark redacts them in its output.

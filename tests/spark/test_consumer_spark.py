@@ -144,6 +144,20 @@ def test_query_with_other_columns_than_the_changelog_is_refused_until_it_is_load
     assert job.rows == [("INSERT", 2)]
 
 
+def test_history_has_the_current_columns(lake: LakeHarness, config: Path) -> None:
+    """Also of a snapshot that was made before they were renamed or added."""
+    session = write(lake, DEFINITION, created(1)).context.spark
+    for table in ("lake.shop.orders", "lake.shop_changes.orders"):
+        session.sql(f"ALTER TABLE {table} RENAME COLUMN name TO title")
+        session.sql(f"ALTER TABLE {table} ADD COLUMN note int")
+    for start in ("mirror", "changelog"):
+        history = spark_changes(session, config, "shop.orders", start).history
+        assert history is not None
+        row = history.collect()[0]
+        assert (row["id"], row["title"], row["note"]) == (1, "new", None)
+        assert "name" not in history.columns
+
+
 def test_program_of_the_guide_keeps_history_and_changes(
     lake: LakeHarness, config: Path, tmp_path: Path
 ) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from pyspark.sql import functions as F
 
-from replicator.lake.files.data_files import matching_positions
+from replicator.lake.files.data_files import cast_to_table, matching_positions, stage_data
+from replicator.lake.files.spark_tables import rows_of_snapshot
 from replicator.lake.rows.locations import ReadCost, RowLocationCache
 from replicator.model.commit_marker import COMMIT_KEY, MARKER_KEY, CommitMarker
 from tests.support.lake_harness import LakeHarness
@@ -36,9 +38,9 @@ def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHa
     """The process knows the locations of rows that it wrote, so it searches older files for other keys only."""
     searched: list[int] = []
 
-    def search(tables: Any, table: Any, snapshot_id: int, names: Any, keys: Any) -> Any:
+    def search(rows: Any, names: Any, keys: Any) -> Any:
         searched.append(keys.count())
-        return matching_positions(tables, table, snapshot_id, names, keys)
+        return matching_positions(rows, names, keys)
 
     updates = [
         event("u", pos, before={"id": 1, "name": "new"}, after={"id": 1, "name": "2"}) for pos in (150, 170)
@@ -53,6 +55,53 @@ def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHa
             mirror.advance({ORDERS: {0: end}})
     assert searched == [1, 1], "key 1 in the base, the new key 60, and then key 1 is known"
     assert sorted(r["id"] for r in lake.rows("orders")) == [1, 2, 60]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_snapshot_is_read_with_the_current_columns_whatever_is_committed(
+    lake: LakeHarness, version: int
+) -> None:
+    """Spark's time travel has the columns of that time; a table of a catalog is read again when the query runs."""
+    lake.format_version = version
+    lake.write([DEFINITION, created(1), event("d", 150, before={"id": 1, "name": "new"}), created(2)])
+    mirror = lake.mirror()
+    tables, spark, frames = mirror.context.lake, mirror.context.spark, []
+    for end in (1, 2, 3):
+        mirror.advance({ORDERS: {0: end}})
+    spark.sql("ALTER TABLE lake.shop.orders RENAME COLUMN name TO title")
+    spark.sql("ALTER TABLE lake.shop.orders ADD COLUMN note string FIRST")
+    table = tables.load("shop", "orders")
+    assert table is not None
+    for snapshot in sorted(table.java.snapshots(), key=lambda s: int(s.sequenceNumber())):
+        rows = rows_of_snapshot(tables, table, int(snapshot.snapshotId()))
+        assert rows.columns[:3] == ["note", "id", "title"]
+        frames.append(rows.select("id", "title", "_pos", F.col("_file").isNotNull()))
+    spark.sql("DELETE FROM lake.shop.orders")
+    spark.sql("ALTER TABLE lake.shop.orders DROP COLUMN title")
+    found = [[tuple(row) for row in rows.collect()] for rows in frames]
+    assert found == [[(1, "new", 0, True)], [], [(2, "new", 0, True)]]
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("version", [2, 3])
+def test_staged_files_are_in_no_snapshot(lake: LakeHarness, version: int, partitioned: bool) -> None:
+    lake.format_version = version
+    lake.write([DEFINITION, created(1)])
+    rules = [{"name": "shop.orders", "partition": ["bucket(3, id)"]}] if partitioned else []
+    mirror = lake.catch_up(lake.config(table=rules))
+    tables = mirror.context.lake
+    table = tables.load("shop", "orders")
+    assert table is not None
+    rows = mirror.context.spark.createDataFrame([(i, "staged") for i in range(10)], "id long, name string")
+    files = stage_data(tables, table, cast_to_table(rows, table.columns()))
+    assert sum(file.recordCount() for file in files) == 10
+    now = tables.load("shop", "orders")
+    assert now is not None
+    assert now.snapshot_id == table.snapshot_id
+    assert now.java.operations().current().metadataFileLocation() == (
+        table.java.operations().current().metadataFileLocation()
+    )
+    assert [row["id"] for row in lake.rows("orders")] == [1]
 
 
 @pytest.mark.parametrize("strategy", ["split", "merge", "copy-on-write", "equality"])

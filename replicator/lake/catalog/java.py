@@ -81,6 +81,7 @@ class JavaClasses:
         self.functions = _class(jvm, "com.google.common.base.Functions")
         self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
         self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
+        self.for_spark = SparkClasses(jvm)
         self.collections = _class(jvm, "java.util.Collections")
         self.hash_map = _class(jvm, "java.util.HashMap")
         self.array_list = _class(jvm, "java.util.ArrayList")
@@ -99,3 +100,19 @@ class JavaClasses:
             # Iceberg assigns the element's field id itself when the column is added.
             return self.types.ListType.ofOptional(1, self.types.FloatType.get())
         return self.types.fromPrimitiveString(str(lake_type))
+
+
+class SparkClasses:
+    """The Java classes with which Spark gets a table that no catalog has."""
+
+    def __init__(self, jvm: Any) -> None:
+        iceberg, spark = "org.apache.iceberg.", "org.apache.spark.sql."
+        self.table_metadata = _class(jvm, iceberg + "TableMetadata")
+        self.static_operations = _class(jvm, iceberg + "StaticTableOperations")
+        self.base_table = _class(jvm, iceberg + "BaseTable")
+        self.table = _class(jvm, iceberg + "spark.source.SparkTable")
+        self.rewrite_table = _class(jvm, iceberg + "spark.source.SparkRewriteTable")
+        self.table_cache = _class(jvm, iceberg + "spark.SparkTableCache")
+        self.relation = _class(jvm, spark + "execution.datasources.v2.DataSourceV2Relation")
+        self.dataset = _class(jvm, spark + "classic.Dataset")
+        self.option = _class(jvm, "scala.Option")

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.driver_files import upload
 from replicator.lake.files.partitions import DataFileRef, Partition, label_of, planned_partitions
+from replicator.lake.files.spark_tables import staging_table
 from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 
@@ -37,6 +38,10 @@ POSITIONS: Final = pa.schema(
     ]
 )
 """The schema of position-delete files."""
+
+_LINEAGE_VERSION: Final = 3
+_LINEAGE: Final = ("_row_id", "_last_updated_sequence_number")
+"""Columns of rows, from this format version on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +119,15 @@ def _cast_columns(
 
 def stage_data(lake: Lake, table: LakeTable, rows: DataFrame) -> list[Any]:
     """Write `rows` (see `cast_to_table`) as data files of `table` and return Iceberg's DataFile objects."""
-    file_set = str(uuid.uuid4())
-    writer = rows.writeTo(table.sql_name).option("rewritten-file-scan-task-set-id", file_set)
-    if table.is_partitioned:
-        # Rows are in no order of partitions, which Iceberg's default writer requires.
-        writer = writer.option("fanout-enabled", "true")
-    writer.append()
+    if table.format_version >= _LINEAGE_VERSION:
+        # Files that are not committed as an append must have them. Null: each row gets its number with the commit.
+        rows = rows.withColumns({name: F.lit(None).cast("long") for name in _LINEAGE})
+    with staging_table(lake, table) as (name, file_set):
+        writer = rows.writeTo(name)
+        if table.is_partitioned:
+            # Rows are in no order of partitions, which Iceberg's default writer requires.
+            writer = writer.option("fanout-enabled", "true")
+        writer.append()
     with lake_errors(f"files of {table.name} cannot be staged"):
         coordinator = lake.classes.rewrite_coordinator.get()
         files = list(coordinator.fetchNewFiles(table.java, file_set).toArray())
@@ -127,13 +135,9 @@ def stage_data(lake: Lake, table: LakeTable, rows: DataFrame) -> list[Any]:
     return files
 
 
-def matching_positions(
-    lake: Lake, table: LakeTable, snapshot_id: int, key_columns: Sequence[str], keys: DataFrame
-) -> DataFrame:
-    """Find file and position of the rows in a snapshot of `table` whose key is in `keys` (columns k0, k1, …)."""
+def matching_positions(target: DataFrame, key_columns: Sequence[str], keys: DataFrame) -> DataFrame:
+    """Find file and position of the rows of `target` whose key is in `keys` (columns k0, k1, …)."""
     names = [f"k{i}" for i in range(len(key_columns))]
-    # `table` reads an old snapshot with the current schema; `load` would use the snapshot's own schema.
-    target = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     wanted = [F.col(quoted(column)).alias(name) for column, name in zip(key_columns, names, strict=True)]
     rows = target.select(*wanted, F.col("_file").alias("file_path"), F.col("_pos").alias("pos"))
     return rows.join(F.broadcast(keys.select(*names)), names, "left_semi").select("file_path", "pos")

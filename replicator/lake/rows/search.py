@@ -2,7 +2,6 @@
 
 import secrets
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.data_files import FilePositions, by_file, joined, matching_positions
 from replicator.lake.files.partitions import data_file_ref
+from replicator.lake.files.spark_tables import rows_of_snapshot, rows_of_tasks
 from replicator.lake.rows.keys import Words
 from replicator.lake.rows.locations import RowLocationCache, RowLocations
 from replicator.model.common import quoted
@@ -42,7 +42,8 @@ def locate(
         return found
     began = time.monotonic()
     wanted = local_frame(lake.spark, keys.take(pa.array(searched)))
-    positions = matching_positions(lake, table, known.base, known.names, wanted).toArrow()
+    rows = rows_of_snapshot(lake, table, known.base)
+    positions = matching_positions(rows, known.names, wanted).toArrow()
     known.searched_s += time.monotonic() - began
     return joined(found + by_file(positions))
 
@@ -143,11 +144,7 @@ def _key_rows(
     for file, deletes in files:
         spec = classes.partition_spec_parser.toJson(java.specs().get(file.specId()))
         tasks.add(classes.file_scan_task(file, deletes, schema, spec, everything))
-    manager, name = classes.scan_tasks.get(), str(uuid.uuid4())
-    manager.stageTasks(java, name, tasks)
-    try:
-        # `load` would read for a rewrite, which in format version 3 gives no positions.
-        rows = lake.spark.read.option("scan-task-set-id", name).table(table.sql_name)
+    with rows_of_tasks(lake, table, tasks) as rows:
         keys = [F.col(quoted(column)).alias(f"k{i}") for i, column in enumerate(names)]
         # A path in each row would be most of what Spark returns.
         found = rows.select(*keys, F.xxhash64("_file", F.lit(salt)).alias("file"), F.col("_pos").alias("pos"))
@@ -158,8 +155,6 @@ def _key_rows(
         for part in range(-(-most // _READ_ROWS)):
             # Iceberg warns if it is asked for a range of positions; it ignores such an expression.
             yield found.where(F.floor(F.col("pos") / F.lit(_READ_ROWS)) == F.lit(part)).toArrow()
-    finally:
-        manager.removeTasks(java, name)
 
 
 def _file_numbers(lake: Lake, hashes: pa.ChunkedArray, numbers: Mapping[str, int], salt: int) -> Words:

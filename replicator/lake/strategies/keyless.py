@@ -20,6 +20,7 @@ from replicator.lake.files.data_files import (
     stage_data,
 )
 from replicator.lake.files.deletes import StagedDeletes, stage_positions
+from replicator.lake.files.spark_tables import rows_of_snapshot
 from replicator.lake.others import refuse_loss
 from replicator.lake.strategies.changes import filled
 from replicator.model.changelog import NET
@@ -54,7 +55,10 @@ def stage_by_identity(
     deletes = StagedDeletes()
     if wanted:
         searched = None if clear else snapshot_id
-        positions = _equal_positions(lake, table, searched, columns, source, deleted, json)
+        positions = None
+        if searched is not None and not table.is_empty:
+            stored = rows_of_snapshot(lake, table, searched)
+            positions = _equal_positions(stored, columns, source, deleted, json)
         if positions is None or positions.num_rows < wanted or snapshot_id is None:
             found = 0 if positions is None else positions.num_rows
             raise MissingRows(
@@ -69,28 +73,22 @@ def stage_by_identity(
 
 
 def _equal_positions(
-    lake: Lake,
-    table: LakeTable,
-    snapshot_id: int | None,
+    rows: DataFrame,
     columns: Mapping[str, LakeType],
     source: Sequence[str],
     deleted: DataFrame,
     json: Collection[str],
-) -> pa.Table | None:
+) -> pa.Table:
     """Return the positions of rows that equal those of `deleted`, each as often as it must be deleted.
 
-    Which of several equal rows is deleted does not matter; one with the same JSON text is preferred. None if the table
-    is empty.
+    Which of several equal rows is deleted does not matter; one with the same JSON text is preferred.
     """
-    if snapshot_id is None or table.is_empty:
-        return None
     names = [f"k{i}" for i in range(len(source))]
     given = {
         column: F.col(name).cast(spark_sql_name(columns[column]))
         for name, column in zip(names, source, strict=True)
     }
     stored = {column: F.col(quoted(column)) for column in source}
-    rows = lake.spark.read.option("snapshot-id", str(snapshot_id)).table(table.sql_name)
     rows = rows.select(
         *[_meaning(stored[column], column, json).alias(f"t{i}") for i, column in enumerate(source)],
         _texts(stored, json).alias("text"),

@@ -22,6 +22,7 @@ from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import WrittenData, writable_rows, write_data
 from replicator.lake.files.partitions import PartitionRows, data_file_ref
 from replicator.lake.files.small_files import OWN_FILE, SmallChanges, SmallFiles, absorb
+from replicator.lake.files.spark_tables import rows_of_snapshot
 from replicator.lake.rows.locations import FileKeys, RowChanges, RowLocationCache
 from replicator.lake.rows.search import locate
 from replicator.lake.strategies.changes import LocatedChange, MirrorChange, WriteStrategy, filled
@@ -39,7 +40,8 @@ class Split(WriteStrategy):
         failpoints.reach("after-data-files")
         deletes = StagedDeletes()
         if snapshot_id is not None and not change.clear and not table.is_empty:
-            positions = matching_positions(lake, table, snapshot_id, change.key, change.keys)
+            rows = rows_of_snapshot(lake, table, snapshot_id)
+            positions = matching_positions(rows, change.key, change.keys)
             deletes = change.stage_deletes(lake, table, snapshot_id, positions)
             failpoints.reach("after-delete-files")
         return Staged(

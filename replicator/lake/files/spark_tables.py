@@ -1,0 +1,73 @@
+"""Give Spark a table that no catalog has: of an earlier snapshot, of chosen files, or to write files without a commit.
+
+Iceberg has no options for these any more and ignores unknown ones: Spark would read other rows, or commit what it
+writes. So Spark gets the table object. It has the current schema even for an earlier snapshot; Spark's time travel has
+the schema of that time, in which columns may have other names. When a query runs, Spark replaces a table of a catalog
+by its newest version, but not these.
+"""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from replicator.jvm.spark import STAGED_CATALOG
+from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.model.common import quoted
+
+_MAIN: Final = "main"
+
+
+def rows_of_snapshot(lake: Lake, table: LakeTable, snapshot_id: int | None) -> DataFrame:
+    """Return the rows of a snapshot with the current columns of the table as it was loaded, and metadata columns.
+
+    Without a snapshot, there are no rows.
+
+    Raises:
+        LakeUnavailable: the table does not have the snapshot any more.
+    """
+    java, classes = table.java, lake.classes.for_spark
+    with lake_errors(f"snapshot {snapshot_id} of {table.namespace}.{table.name} cannot be read"):
+        if table.snapshot_id != snapshot_id:
+            current = java.operations().current()
+            builder = classes.table_metadata.buildFrom(current).setBranchSnapshot(snapshot_id, _MAIN)
+            metadata = builder.discardChanges().withMetadataLocation(current.metadataFileLocation()).build()
+            java = classes.base_table(classes.static_operations(metadata, java.io()), java.name())
+        return _frame(lake, java, classes.table(java))
+
+
+@contextmanager
+def rows_of_tasks(lake: Lake, table: LakeTable, tasks: Any) -> Iterator[DataFrame]:
+    """Provide the rows of a Java list of scan tasks, and metadata columns. The list must not be empty."""
+    manager, name = lake.classes.scan_tasks.get(), str(uuid.uuid4())
+    manager.stageTasks(table.java, name, tasks)
+    try:
+        yield _frame(lake, table.java, lake.classes.for_spark.rewrite_table(table.java, name))
+    finally:
+        manager.removeTasks(table.java, name)
+
+
+def _frame(lake: Lake, java: Any, table: Any) -> DataFrame:
+    classes = lake.classes.for_spark
+    nothing, session = classes.option.empty(), lake.spark._jsparkSession  # noqa: SLF001 no public way
+    relation = classes.relation.create(table, nothing, nothing)
+    # A table for rewrites has the row ids of format version 3 as columns. With those, Spark finds no metadata columns.
+    columns = relation.output().take(java.schema().columns().size())
+    relation = relation.copy(table, columns, nothing, nothing, relation.options(), nothing)
+    return DataFrame(classes.dataset.ofRows(session, relation), lake.spark)
+
+
+@contextmanager
+def staging_table(lake: Lake, table: LakeTable) -> Iterator[tuple[str, str]]:
+    """Provide a name in SQL under which rows are written to files without a commit, and the id of these files.
+
+    Its catalog has no other tables, so nothing that is written to it can be committed.
+    """
+    cache, name = lake.classes.for_spark.table_cache.get(), str(uuid.uuid4())
+    cache.add(name, table.java)
+    try:
+        yield f"{STAGED_CATALOG}.{quoted(name)}", name
+    finally:
+        cache.remove(name)
