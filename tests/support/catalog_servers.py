@@ -26,14 +26,14 @@ _SPARK: Final = Path(pyspark.__file__).parent / "jars"
 _REST_SERVER: Final = JarSet(
     "rest-catalog-server",
     (
-        "org.apache.iceberg:iceberg-core:1.12.0:tests",
-        "org.apache.iceberg:iceberg-open-api:1.12.0:test-fixtures",
+        "org.apache.iceberg:iceberg-core:1.11.0:tests",
+        "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",
     ),
 )
 _REST: Final = JarSet(
     "rest-catalog",
     (
-        "org.apache.iceberg:iceberg-core:1.12.0",
+        "org.apache.iceberg:iceberg-core:1.11.0",
         "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.1",
         "org.eclipse.jetty.compression:jetty-compression-server:12.1.1",
         "org.eclipse.jetty.compression:jetty-compression-gzip:12.1.1",
@@ -45,7 +45,7 @@ _REST: Final = JarSet(
 _REST_STORES: Final = JarSet(
     "rest-catalog-stores",
     (
-        *(f"org.apache.iceberg:iceberg-{name}:1.12.0:" for name in ("aws", "gcp", "azure")),
+        *(f"org.apache.iceberg:iceberg-{name}:1.11.0:" for name in ("aws", "gcp", "azure")),
         "dev.failsafe:failsafe:3.3.2:",
     ),
 )
