@@ -63,8 +63,9 @@ def test_snapshot_is_read_with_the_current_columns_whatever_is_committed(
 ) -> None:
     """Spark's time travel has the columns of that time; a table of a catalog is read again when the query runs."""
     lake.format_version = version
-    lake.write([DEFINITION, created(1), event("d", 150, before={"id": 1, "name": "new"}), created(2)])
-    mirror = lake.mirror()
+    row = {"id": 1, "name": "new"}
+    lake.write([DEFINITION, created(1), event("d", 150, before=row), event("c", 160, after={**row, "id": 2})])
+    mirror = lake.mirror(lake.config(maintenance={"enabled": False}))
     tables, spark, frames = mirror.context.lake, mirror.context.spark, []
     for end in (1, 2, 3):
         mirror.advance({ORDERS: {0: end}})
