@@ -140,7 +140,7 @@ def comparable(metric: Any) -> Any:
     zeros = {struct.pack(kind, 0.0): struct.pack(kind, -0.0) for kind in ("<f", "<d")}
     floats = (IDS["single"], IDS["double"])
     return {
-        number: zeros.get(bytes(value), value) if number in floats and isinstance(value, bytearray) else value
+        number: zeros.get(value, value) if number in floats and isinstance(value, bytes) else value
         for number, value in metric.items()
         if number < FIRST_RESERVED_ID
     }
