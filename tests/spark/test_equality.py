@@ -246,12 +246,11 @@ def test_delete_files_have_the_metrics_of_icebergs_own_writer(lake: LakeHarness,
     ids = tables.spark.sparkContext._gateway.new_array(jvm.int, 2)  # type: ignore[union-attr]
     ids[0], ids[1] = 1, 5
     schema = table.java.schema().select(["text", "number"])
-    factory = jvm.org.apache.iceberg.data.GenericAppenderFactory(
-        table.java.schema(), table.java.spec(), ids, schema, None
-    )
+    builder = getattr(jvm, "org.apache.iceberg.data.GenericFileWriterFactory$Builder")(table.java)
+    factory = builder.equalityFieldIds(ids).equalityDeleteRowSchema(schema).build()
     output = table.java.io().newOutputFile(f"{table.java.location()}/data/own.parquet")
-    parquet = jvm.org.apache.iceberg.FileFormat.PARQUET
-    writer = factory.newEqDeleteWriter(table.java.encryption().encrypt(output), parquet, None)
+    encrypted = table.java.encryption().encrypt(output)
+    writer = factory.newEqualityDeleteWriter(encrypted, table.java.spec(), None)
     for number, text in zip(numbers, texts, strict=True):
         record = jvm.org.apache.iceberg.data.GenericRecord.create(schema)
         record.setField("text", text)
