@@ -18,6 +18,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.deletes import stage_few_deletes
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.strategies.changes import MirrorChange
 from replicator.lake.strategies.registry import SPLIT
 from replicator.model.commit_marker import CommitMarker, OffsetRange
@@ -242,7 +243,7 @@ class Quarantine:
         return self._read(target).where(F.col("topic") == topic).select(*_KNOWN_BY, "state")
 
     def _read(self, target: LakeTable) -> DataFrame:
-        return self._lake.spark.read.table(target.sql_name)
+        return rows_of(self._lake, target)
 
 
 def _in_log(known: DataFrame) -> set[tuple[int, int, int]]:

@@ -15,6 +15,7 @@ from replicator.errors import CommitConflict, UnknownValues
 from replicator.lake import sql
 from replicator.lake.catalog.schema_update import add_columns, alter
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.strategies.changes import BRANCH
 from replicator.lake.strategies.equality import apply_equality_deletes
 from replicator.model.common import quoted
@@ -142,7 +143,7 @@ def _needed_deletes(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange
     conditions = [c.rows.of_columns() for c in changes if isinstance(c, DeleteRows)]
     if not conditions:
         return []
-    rows = lake.spark.read.table(table.sql_name)
+    rows = rows_of(lake, table)
     return [condition for condition in conditions if not rows.where(condition).isEmpty()]
 
 
@@ -154,7 +155,7 @@ def _check_values(lake: Lake, table: LakeTable, changes: Sequence[SchemaChange])
     """
     lacking = {*table.pending_fills(), *table.unfilled()}
     required = [c for c in changes if isinstance(c, RequireValues) and c.was not in lacking]
-    rows = lake.spark.read.table(table.sql_name)
+    rows = rows_of(lake, table)
     for change in required:
         if not rows.where(f"{quoted(change.was)} IS NULL").isEmpty():
             raise UnknownValues(

@@ -23,6 +23,7 @@ from replicator.jvm.position_columns import position_key
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import cast_to_table, stage_data
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_loss, rolled_back
 from replicator.lake.strategies.changes import MirrorChange
 from replicator.lake.strategies.keyless import stage_by_identity
@@ -115,7 +116,7 @@ class Publication:
 
     def _publish_new(self, source: LakeTable, marker: CommitMarker) -> None:
         """Write the rows to the changelog, and make the staging table the mirror."""
-        rows = self.context.lake.spark.read.table(source.sql_name)
+        rows = rows_of(self.context.lake, source)
         names = list(source.columns())
         row = _struct(names)
         inserted = rows.select(F.when(F.lit(False), row).alias("before"), row.alias("after"))
@@ -155,8 +156,7 @@ class Publication:
             keeper.delete_as_recorded(mirror)
         plan = keeper.plan_restated(mirror)
         compared = compare(mirror, source, plan.changes, self.schema)
-        spark = self.context.lake.spark
-        ours, theirs = (spark.read.table(table.sql_name) for table in (mirror, source))
+        ours, theirs = (rows_of(self.context.lake, table) for table in (mirror, source))
         if (condition := self._part_condition(mirror, plan.changes, compared)) is not None:
             ours, theirs = ours.where(condition), theirs.where(condition)
         found = compared.differences(ours, theirs).persist()

@@ -14,6 +14,7 @@ from replicator.batch.values import BatchSchema, TableBatch
 from replicator.config import TableOptions
 from replicator.errors import UnloggedChange, UnsupportedChange
 from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.files.spark_tables import rows_of
 from replicator.model.recorded_rules import RULES_KEY, rules_from_json
 from replicator.model.table import TableId
 from replicator.schema.evolution.changes import FOLLOWED_KEY, SchemaState
@@ -122,7 +123,7 @@ def _rows(
     if name is None or not _has_rows_before(context, mirror, version):
         return None
     if (uncertain := version.removed.uncertain) is not None and not mirror.is_empty:
-        rows = context.lake.spark.read.table(mirror.sql_name)
+        rows = rows_of(context.lake, mirror)
         if not rows.where(replace(uncertain, columns=(name,)).of_columns()).isEmpty():
             return None
     return version.removed.rows

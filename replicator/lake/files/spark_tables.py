@@ -2,8 +2,10 @@
 
 Iceberg has no options for these any more and ignores unknown ones: Spark would read other rows, or commit what it
 writes. So Spark gets the table object. It has the current schema even for an earlier snapshot; Spark's time travel has
-the schema of that time, in which columns may have other names. When a query runs, Spark replaces a table of a catalog
-by its newest version, but not these.
+the schema of that time, in which columns may have other names.
+
+All rows of the lake are read so. When a query runs, Spark replaces a table of a catalog by its newest version: a frame
+would have other rows each time it is used, and fail once a column was added. It does not replace these.
 """
 
 import uuid
@@ -18,6 +20,11 @@ from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.model.common import quoted
 
 _MAIN: Final = "main"
+
+
+def rows_of(lake: Lake, table: LakeTable) -> DataFrame:
+    """Return the rows of a table as it was loaded, whatever is committed later, and metadata columns."""
+    return rows_of_snapshot(lake, table, table.snapshot_id)
 
 
 def rows_of_snapshot(lake: Lake, table: LakeTable, snapshot_id: int | None) -> DataFrame:

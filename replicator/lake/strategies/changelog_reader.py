@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from replicator.jvm.position_columns import position_key
 from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.files.spark_tables import rows_of
 from replicator.model.changelog import RESTATED_KEY, RowKind, restated
 from replicator.model.common import quoted
 
@@ -19,8 +20,7 @@ def recorded_changes(
     `change` is the changelog's struct column. Columns of the result: k0, k1, … (the key), partition, offset, op,
     position_key.
     """
-    rows = lake.spark.read.table(changelog.sql_name)
-    at = F.col(quoted(change))
+    rows, at = rows_of(lake, changelog), F.col(quoted(change))
     number = F.substring_index(at.getField("file"), ".", -1).cast("long")
     wanted = F.lit(False)
     for partition, offset in next_offsets.items():

@@ -13,7 +13,7 @@ from replicator.batch.steps.reset import TableReset
 from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key, row_key
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.files.spark_tables import rows_of_snapshot
+from replicator.lake.files.spark_tables import rows_of
 from replicator.model.changelog import FIRST_FIELDS, NOT_APPLIED
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import quoted
@@ -78,7 +78,7 @@ class Changes:
 def read_changes(lake: Lake, changelog: LakeTable) -> DataFrame:
     """Return the rows of the changelog's current snapshot, as the columns `VALUES` and `AT`."""
     columns = changelog.engine_columns()
-    rows = rows_of_snapshot(lake, changelog, changelog.snapshot_id)
+    rows = rows_of(lake, changelog)
     at = F.col(quoted(_struct_of(rows)))
     number = F.substring_index(at.getField("file"), ".", -1).cast("long")
     kind = F.when(at.getField("op").isin("d", "t"), F.lit(0)).otherwise(F.lit(1))

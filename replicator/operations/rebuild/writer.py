@@ -15,6 +15,7 @@ from replicator.lake.catalog.metadata import (
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import cast_to_table, stage_data
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance, complete, provenance_of
 from replicator.lake.strategies.registry import STRATEGIES
 from replicator.model.changelog import RESTATED_KEY
@@ -184,7 +185,7 @@ class RebuildWriter:
         mirror = planned.tables.mirror
         if self.to is not None or mirror is None:
             return None
-        return int(self.lake.spark.read.table(mirror.sql_name).count())
+        return int(rows_of(self.lake, mirror).count())
 
     def _report(self, planned: PlannedRebuild, rows: int, *, changed: bool) -> RebuildReport:
         tables = planned.tables
