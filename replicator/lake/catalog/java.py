@@ -108,7 +108,7 @@ class SparkClasses:
     def __init__(self, jvm: Any) -> None:
         iceberg, spark = "org.apache.iceberg.", "org.apache.spark.sql."
         self.table_metadata = _class(jvm, iceberg + "TableMetadata")
-        self.static_operations = _class(jvm, iceberg + "StaticTableOperations")
+        self.transactions = _class(jvm, iceberg + "Transactions")
         self.base_table = _class(jvm, iceberg + "BaseTable")
         self.table = _class(jvm, iceberg + "spark.source.SparkTable")
         self.rewrite_table = _class(jvm, iceberg + "spark.source.SparkRewriteTable")

@@ -37,12 +37,16 @@ def rows_of_snapshot(lake: Lake, table: LakeTable, snapshot_id: int | None) -> D
     """
     java, classes = table.java, lake.classes.for_spark
     with lake_errors(f"snapshot {snapshot_id} of {table.namespace}.{table.name} cannot be read"):
+        operations, name = java.operations(), java.name()
+        metadata = operations.current()
         if table.snapshot_id != snapshot_id:
-            current = java.operations().current()
-            builder = classes.table_metadata.buildFrom(current).setBranchSnapshot(snapshot_id, _MAIN)
-            metadata = builder.discardChanges().withMetadataLocation(current.metadataFileLocation()).build()
-            java = classes.base_table(classes.static_operations(metadata, java.io()), java.name())
-        return _frame(lake, java, classes.table(java))
+            builder = classes.table_metadata.buildFrom(metadata).setBranchSnapshot(snapshot_id, _MAIN)
+            metadata = builder.discardChanges().withMetadataLocation(metadata.metadataFileLocation()).build()
+        # It is never committed. Its table stays as it is when `table` is refreshed, and refers to the operations: some
+        # catalogs close the access to a table's files once its operations are not in use any more.
+        transaction = classes.transactions.replaceTableTransaction(name, operations, metadata)
+        pinned = classes.base_table(transaction.table().operations(), name)
+        return _frame(lake, pinned, classes.table(pinned))
 
 
 @contextmanager
