@@ -67,14 +67,16 @@ def runs_to_json(runs: StepRuns) -> str:
 
 
 def merged_files(runs: StepRuns) -> MergedFiles:
-    """Return the number of files that the last merge left; 0 if none is known."""
-    data = max((runs[step] for step in _DATA if step in runs), key=_ms, default=None)
-    deletes = max((runs[step] for step in _DELETES if step in runs), key=_ms, default=None)
-    return MergedFiles(0 if data is None else data.data_files, 0 if deletes is None else deletes.delete_files)
+    """Return the number of files that the last merge left, or a later step; 0 if none is known.
 
-
-def _ms(run: StepRun) -> int:
-    return run.ms
+    Another step may drop files too: a merge of data files drops delete files that apply to none any more.
+    """
+    data = max((runs[step].ms for step in _DATA if step in runs), default=None)
+    deletes = max((runs[step].ms for step in _DELETES if step in runs), default=None)
+    return MergedFiles(
+        0 if data is None else min(run.data_files for run in runs.values() if run.ms >= data),
+        0 if deletes is None else min(run.delete_files for run in runs.values() if run.ms >= deletes),
+    )
 
 
 def _from_json(text: str | None) -> dict[Step, StepRun]:

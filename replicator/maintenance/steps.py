@@ -165,18 +165,22 @@ class Maintenance:
         return self._execute(step, action, {**common, **options})
 
     def _merge_deletes(self) -> StepReport:
-        """Merge delete files of each level. Position deletes that refer to missing data files are dropped."""
-        self._set_granularity("file" if self._facts().data_files <= _FEW_FILES else "partition")
+        """Merge delete files of each level. Position deletes that refer to missing data files are dropped.
+
+        A merge of data files, which comes before, drops the delete files that are older than all data files.
+        """
         rewritten = added = size = 0
         for level in levels(_DELETE_TARGET):
+            facts = self._facts()
+            if facts.delete_files < self.settings.merge_files:
+                break
             if time.monotonic() > self.deadline:
                 return StepReport(Step.MERGE_DELETES, rewritten, added, size, complete=False)
+            self._set_granularity("file" if facts.data_files <= _FEW_FILES else "partition")
             result = self._rewrite_deletes(Step.MERGE_DELETES, {"min-file-size-bytes": level})
             rewritten += result.rewrittenDeleteFilesCount()
             added += result.addedDeleteFilesCount()
             size += result.rewrittenBytesCount()
-            if self._facts().delete_files < self.settings.merge_files:
-                break
         return StepReport(Step.MERGE_DELETES, rewritten, added, size)
 
     def _rewrite_deletes(self, step: Step, options: Mapping[str, object]) -> Any:

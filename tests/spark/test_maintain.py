@@ -1,7 +1,9 @@
 """`replicator maintain`: the lake becomes small, and its content stays the same."""
 
+import base64
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -30,6 +32,8 @@ from tests.support.orders_table import DEFINITION, ORDERS, created, event
 DAY = 86_400
 MIRROR = Target("shop", "orders", "shop.orders")
 CHANGELOG = Target("shop_changes", "orders", "shop.orders")
+LARGE = created(-1, base64.b85encode(random.Random(1).randbytes(200_000)).decode())
+"""A row whose data file is not merged with small ones: delete files that are newer stay until they are merged too."""
 CONFIG = (
     ARCHIVE_MIRROR.replace("[source]", 'state_dir = "state"\n[source]')
     + """\
@@ -53,9 +57,12 @@ def updated(pos: int, number: int, before: str, after: str) -> Record:
     return event("u", pos, before={"id": number, "name": before}, after={"id": number, "name": after})
 
 
-def write_commits(lake: LakeHarness, config: Config, count: int) -> None:
-    """Make `count` commits to `orders`: each inserts two rows and, but for the first, changes one of an earlier one."""
-    commits = []
+def write_commits(lake: LakeHarness, config: Config, count: int, *first: Record) -> None:
+    """Make `count` commits to `orders`: each inserts two rows and, but for the first, changes one of an earlier one.
+
+    The events `first` are in a commit before these.
+    """
+    commits = [list(first)] if first else []
     for n in range(count):
         batch = [event("c", 1000 + 10 * n + i, after={"id": 2 * n + i, "name": "new"}) for i in range(2)]
         commits.append([*batch, updated(1005 + 10 * n, 2 * n - 1, "new", f"changed {n}")] if n else batch)
@@ -104,7 +111,7 @@ def orphan(found: Table, name: str, days: float) -> Path:
 
 def test_maintain_merges_small_commits_and_the_mirror_continues(lake: LakeHarness) -> None:
     config = disabled(lake)
-    write_commits(lake, config, 30)
+    write_commits(lake, config, 30, LARGE)
     before = contents(lake)
     old, young = orphan(table(lake), "old.parquet", 4), orphan(table(lake), "young.parquet", 2)
     reports = maintained(lake, config)
@@ -113,7 +120,7 @@ def test_maintain_merges_small_commits_and_the_mirror_continues(lake: LakeHarnes
         assert report.due[0] is Step.MERGE_DATA
         assert report.problems == {}
         assert report.after is not None
-        assert (report.after.data_files, report.after.delete_files) == (1, 0)
+        assert (report.after.data_files, report.after.delete_files) == (2, 0)
     assert contents(lake) == before
     assert (old.exists(), young.exists()) == (False, True)
     assert step(reports["shop.orders"], Step.ORPHANS).rewritten == 1
@@ -121,7 +128,7 @@ def test_maintain_merges_small_commits_and_the_mirror_continues(lake: LakeHarnes
     lake.write([created(5000), updated(9000, 0, "new", "later")])
     lake.catch_up(config)
     rows = {row["id"]: row["name"] for row in lake.rows("orders")}
-    assert (rows[5000], rows[0], len(rows)) == ("new", "later", 61)
+    assert (rows[5000], rows[0], len(rows)) == ("new", "later", 62)
     assert len(lake.rows("orders", "shop_changes")) == len(before[1]) + 3
 
 
@@ -152,6 +159,9 @@ def test_maintain_as_a_command_shows_what_is_due_then_does_it(lake: LakeHarness)
     assert files(lake) == known
     done = command()
     assert [(entry["after"]["data_files"], entry["problems"]) for entry in done] == [(1, {}), (1, {})]
+    # The merge of data files dropped the delete files but that of the newest commit: there was nothing to merge.
+    assert done[0]["after"]["delete_files"] == 1
+    assert "write.delete.granularity" not in table(lake).properties
     assert contents(lake) == before
 
 
@@ -274,8 +284,8 @@ def test_orphans_stay_when_the_table_keeps_all_its_files(lake: LakeHarness) -> N
 
 
 def test_maintenance_is_recorded_in_the_commits_that_it_makes_anyway(lake: LakeHarness) -> None:
-    config = disabled(lake, merge_files=2, max_snapshots=2)
-    write_commits(lake, config, 6)
+    config = disabled(lake, merge_files=2, max_snapshots=2, target_file_size="0.15 MB")
+    write_commits(lake, config, 6, LARGE)
     before = {str(target): status_of(config, target) for target in (MIRROR, CHANGELOG)}
     assert all(found.maintained_ms is None for found in before.values())
     assert before["shop.orders"].due == ("merge data files", "merge delete files", "delete snapshots")

@@ -48,3 +48,10 @@ def test_merged_files_are_those_of_the_newest_step_that_wrote_such_files() -> No
     }
     assert merged_files(runs) == MergedFiles(7, 2)
     assert merged_files(runs | {Step.FOLD_DELETES: StepRun(5, 1, 0)}) == MergedFiles(1, 0)
+
+
+def test_merged_files_are_not_those_that_a_later_step_dropped() -> None:
+    runs = {Step.MERGE_DELETES: StepRun(3, 50, 40), Step.MERGE_DATA: StepRun(5, 7, 1)}
+    assert merged_files(runs) == MergedFiles(7, 1)
+    assert merged_files(runs | {Step.EXPIRE: StepRun(6, 9, 3)}) == MergedFiles(7, 1)
+    assert merged_files({Step.MERGE_DATA: StepRun(5, 7, 1)}) == MergedFiles(7, 0)
