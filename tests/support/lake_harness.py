@@ -51,7 +51,8 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     conf = FAST_SPARK | {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars(POSTGRESQL)))}
     if _LONG_RUN not in os.environ:
         conf["spark.driver.extraJavaOptions"] = _JAVA_OPTIONS
-    spark = {"master": "local[2]", "driver_memory": "1g", "conf": conf}
+    # Java keeps something of the session of each test.
+    spark = {"master": "local[2]", "driver_memory": "2g", "conf": conf}
     session = build_session(minimal_config(folder, spark=spark))
     try:
         yield session
