@@ -73,7 +73,7 @@ def commit(options: Options, results: Path) -> None:
             target = Target(cache_folder() / "lakes" / "commit", bootstrap)
             shutil.rmtree(target.folder, ignore_errors=True)
             for version, checkout in checkouts.items():
-                drain_cold(target, _config(options, target, layout, options.rows, version), python(checkout))
+                drain_cold(target, _config(options, target, layout, options.rows, version), checkout)
             write_changes(bootstrap, layout)
             for version, checkout in checkouts.items():
                 costs.append(_cost(options, target, layout, changes, version, checkout))
@@ -98,7 +98,7 @@ def _cost(
     config, log = _config(options, target, layout, changes, version), target.log("commit")
     warm_up, batches = _warm_up(changes), 0
     began = cpu = 0.0
-    with running_mirror(config, log, python(checkout)) as mirror:
+    with running_mirror(config, log, checkout) as mirror:
         for line in follow_log(log, mirror):
             batches += line.get("event") == "batch"
             if not began and batches == warm_up:
@@ -130,8 +130,3 @@ def tree_cpu(pid: int) -> float:
     root = psutil.Process(pid)
     times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
     return sum(found.user + found.system for found in times)
-
-
-def python(checkout: Path) -> Path:
-    """Return the interpreter of a checkout's environment."""
-    return checkout / ".venv" / "bin" / "python"

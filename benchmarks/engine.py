@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.processes import CHECKOUT, Usage, run_json, run_measured
+from benchmarks.processes import CHECKOUT, Usage, program, run_json, run_measured
 from replicator.config import load
 from replicator.jvm.spark import running_session
 from replicator.runner.process import run
@@ -83,15 +83,10 @@ class Target:
         return self.folder / "logs" / f"{name}.log"
 
 
-def drain_cold(target: Target, config: Path, python: Path = Path(sys.executable)) -> Usage:
-    """Run `replicator run --until-caught-up` as a new process, and measure it from its start to its end.
-
-    The program is the one beside `python`.
-    """
-    program = str(python.parent / "replicator")
-    return run_measured(
-        [program, "run", "-c", str(config), "--until-caught-up"], target.log(f"{config.stem}-cold")
-    )
+def drain_cold(target: Target, config: Path, checkout: Path = CHECKOUT) -> Usage:
+    """Run `replicator run --until-caught-up` of a checkout as a new process, and measure it to its end."""
+    command = [program(checkout), "run", "-c", str(config), "--until-caught-up"]
+    return run_measured(command, target.log(f"{config.stem}-cold"), checkout=checkout)
 
 
 def drain_warm(

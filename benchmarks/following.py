@@ -3,14 +3,13 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import child_environment
+from benchmarks.processes import CHECKOUT, child_environment, program
 
 _PATIENCE_S = 120.0
 
@@ -44,11 +43,13 @@ class Stretch:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[bytes]]":
-    """Run a command during the block, and end it with SIGTERM; its output goes to `log`."""
+def running(
+    command: Sequence[str], log: Path, checkout: Path = CHECKOUT
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Run a command during the block, with a checkout's packages, then end it with SIGTERM; its output goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=child_environment())
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=child_environment(checkout))
         try:
             yield process
         finally:
@@ -57,11 +58,9 @@ def running(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[byt
 
 
 @contextmanager
-def running_mirror(
-    config: Path, log: Path, python: Path = Path(sys.executable)
-) -> "Iterator[subprocess.Popen[bytes]]":
-    """Run a mirror during the block, with the program beside `python`; its output goes to `log`."""
-    with running([str(python.parent / "replicator"), "run", "-c", str(config)], log) as mirror:
+def running_mirror(config: Path, log: Path, checkout: Path = CHECKOUT) -> "Iterator[subprocess.Popen[bytes]]":
+    """Run a mirror of a checkout during the block; its output goes to `log`."""
+    with running([program(checkout), "run", "-c", str(config)], log, checkout) as mirror:
         yield mirror
 
 

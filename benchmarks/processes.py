@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -150,6 +151,15 @@ def run_json(
 
     usage = run_measured(command, log, take, checkout)
     return found, usage
+
+
+def program(checkout: Path = CHECKOUT) -> str:
+    """Return the path of the command `replicator` of a checkout's environment.
+
+    Run it with `child_environment` of the same checkout: its packages come before those of the environment.
+    """
+    programs = Path(sys.executable).parent if checkout == CHECKOUT else checkout / ".venv" / "bin"
+    return str(programs / "replicator")
 
 
 def child_environment(checkout: Path = CHECKOUT) -> dict[str, str]:
