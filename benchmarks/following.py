@@ -46,7 +46,7 @@ class Stretch:
 def running(
     command: Sequence[str], log: Path, checkout: Path = CHECKOUT
 ) -> "Iterator[subprocess.Popen[bytes]]":
-    """Run a command during the block, with a checkout's packages, then end it with SIGTERM; its output goes to `log`."""
+    """Run a command with a checkout's packages, and end it with SIGTERM after the block; its output goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=child_environment(checkout))
