@@ -1,0 +1,101 @@
+"""The views that the queries of a plan read, and the results of its steps that are kept while it runs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from replicator.jvm.spark import local_frame
+from replicator.model.common import quoted
+from replicator.pipelines.query.plan import Narrow
+
+HELD_ROWS: Final = 50_000
+"""Up to this number of rows, the driver holds what a step keeps."""
+_LITERALS: Final = 1_000
+"""A step reads only rows with one of so many values of a column at most."""
+_PLAIN: Final = (int, str, date, Decimal, type(None))
+"""Values that a condition can have as literals, by which Iceberg skips files."""
+
+
+@dataclass(slots=True)
+class Views:
+    """Temporary views of a session, for one refresh.
+
+    Attributes:
+        frames: view → its rows.
+        held: view → its rows, if the driver holds them.
+    """
+
+    spark: SparkSession
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    held: dict[str, pa.Table] = field(default_factory=dict)
+    _persisted: list[DataFrame] = field(default_factory=list)
+
+    def add(self, name: str, rows: DataFrame) -> None:
+        """Let queries read rows under a name."""
+        rows.createOrReplaceTempView(quoted(name))
+        self.frames[name] = rows
+
+    def keep(self, name: str, rows: DataFrame) -> None:
+        """Compute rows now, once, and let queries read them under a name."""
+        found = rows.limit(HELD_ROWS + 1).toArrow()
+        if found.num_rows <= HELD_ROWS:
+            self.held[name] = found
+            self.add(name, local_frame(self.spark, found))
+            return
+        kept = rows.persist()
+        self._persisted.append(kept)
+        self.add(name, kept)
+
+    def query(self, text: str, narrows: Iterable[Narrow] = ()) -> DataFrame:
+        """Return the rows of a query, which needs only rows of views as `narrows` says."""
+        with self._narrowed(narrows):
+            # A view is resolved when the query is analysed, so that another one may have its name later.
+            return self.spark.sql(text)
+
+    @contextmanager
+    def _narrowed(self, narrows: Iterable[Narrow]) -> Iterator[None]:
+        found: dict[str, list[SparkColumn]] = {}
+        for narrow in narrows:
+            if (condition := self._condition(narrow)) is not None:
+                found.setdefault(narrow.view, []).append(condition)
+        try:
+            for view, conditions in found.items():
+                narrower = self.frames[view].where(reduce(SparkColumn.__and__, conditions))
+                narrower.createOrReplaceTempView(quoted(view))
+            yield
+        finally:
+            for view in found:
+                self.frames[view].createOrReplaceTempView(quoted(view))
+
+    def _condition(self, narrow: Narrow) -> SparkColumn | None:
+        """Return the condition of a narrower view; None if there are too many values, or they are no literals."""
+        if (rows := self.held.get(narrow.by)) is None:
+            return None
+        values = pc.unique(rows.column(narrow.by_column))
+        return None if len(values) > _LITERALS else is_among(narrow.column, values.to_pylist())
+
+    def drop(self) -> None:
+        """Remove all views, and what was kept."""
+        for name in self.frames:
+            self.spark.catalog.dropTempView(name)
+        for kept in self._persisted:
+            kept.unpersist()
+
+
+def is_among(column: str, values: Sequence[object]) -> SparkColumn | None:
+    """Return the condition that a column is null-safe among values; None if these are no literals."""
+    if not all(isinstance(value, _PLAIN) and not isinstance(value, bool) for value in values):
+        return None
+    known = [value for value in values if value is not None]
+    either = F.col(quoted(column)).isin(known) if known else F.lit(False)
+    return either | F.col(quoted(column)).isNull() if len(known) < len(values) else either

@@ -1,0 +1,244 @@
+"""The pipelines of a mirror: refresh all of them, or some, to one boundary of the source.
+
+A pipeline that cannot be refreshed stops only those that read its result.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from replicator.config import Config
+from replicator.errors import (
+    CommitConflict,
+    FencedError,
+    LakeUnavailable,
+    ReplicatorError,
+    Unsettled,
+    UsageError,
+)
+from replicator.lake.catalog.tables import Lake
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.log_ends import LogEnds
+from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.output.table import ResultTables
+from replicator.pipelines.query.definition import Definition, read_definition
+from replicator.pipelines.query.graph import in_order, reads
+from replicator.pipelines.query.names import TableName
+from replicator.pipelines.refresh.pauses import Pause, Pauses
+from replicator.pipelines.refresh.planner import Planner
+from replicator.pipelines.refresh.refresh import Refresh, Refreshed
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.pipelines")
+_ATTEMPTS: Final = 3
+
+OnPipeline = Callable[[str, int, int], None]
+"""Called with the name of a pipeline, and the number of pipelines that are done and in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRefreshed:
+    """A pipeline that was not refreshed.
+
+    Attributes:
+        reason, hint: why, and the next step.
+        waits: whether it is tried again without a change by the operator.
+    """
+
+    pipeline: str
+    table: TableName
+    reason: str
+    hint: str | None = None
+    waits: bool = False
+
+
+Result = Refreshed | NotRefreshed
+
+
+def definitions_in(config: Config) -> Sequence[Definition]:
+    """Return the pipelines of a configuration, each after those that it reads; none if there is no folder.
+
+    Raises:
+        PipelineError: a file cannot be used, or pipelines read each other in a circle.
+    """
+    folder = config.pipelines.folder
+    files = sorted(folder.glob("*.sql")) if folder.is_dir() else []
+    found = [read_definition(file, _shown(file)) for file in files]
+    return in_order(found, config.lake.pipelines_namespace)
+
+
+def _shown(file: Path) -> str:
+    """Return a path as the operator would write it."""
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
+
+
+@dataclass(slots=True)
+class Pipelines:
+    """Refreshes pipelines, one after the other.
+
+    Attributes:
+        definitions: the pipelines, each after those that it reads.
+    """
+
+    config: Config
+    lake: Lake
+    definitions: Sequence[Definition]
+    planner: Planner = field(init=False)
+    tables: ResultTables = field(init=False)
+    pauses: Pauses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.planner = Planner(self.config, self.lake, [self.table(d) for d in self.definitions])
+        self.tables = ResultTables(self.config, self.lake)
+        self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
+
+    @classmethod
+    def open(cls, config: Config, spark: SparkSession, definitions: Sequence[Definition]) -> "Pipelines":
+        """Return pipelines that use `spark`, which nothing else may use: views have the names of pipelines.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        return cls(config, Lake(spark), definitions)
+
+    def table(self, definition: Definition) -> TableName:
+        """Return the table of a pipeline's result."""
+        return definition.output(self.config.lake.pipelines_namespace)
+
+    def chosen(self, names: Collection[str]) -> list[Definition]:
+        """Return the named pipelines and those whose results they read, in their order; all without a name.
+
+        Raises:
+            UsageError: there is no pipeline of a name.
+        """
+        known = {definition.name: definition for definition in self.definitions}
+        if unknown := [name for name in names if name not in known]:
+            raise no_such_pipeline(unknown[0], known, self.config)
+        wanted = set(names or known)
+        for definition in reversed(self.definitions):
+            if definition.name in wanted:
+                wanted |= {other.name for other in self._read_by(definition)}
+        return [definition for definition in self.definitions if definition.name in wanted]
+
+    def refresh(
+        self,
+        ends: LogEnds,
+        names: Collection[str] = (),
+        *,
+        rebuild: Collection[str] = (),
+        retry: bool = True,
+        on_pipeline: OnPipeline = lambda *_: None,
+    ) -> list[Result]:
+        """Bring pipelines to the boundary of `ends`: the named ones and those that they read, by default all.
+
+        Args:
+            rebuild: the pipelines whose results are computed as a whole in any case.
+            retry: try paused pipelines too.
+
+        Raises:
+            UsageError: there is no pipeline of a name.
+            LakeUnavailable: the catalog does not answer.
+        """
+        chosen, paused = self.chosen(names), self.pauses.read()
+        refreshed: dict[TableName, Boundary] = {}
+        results: dict[str, Result] = {}
+        for number, definition in enumerate(chosen):
+            on_pipeline(definition.name, number, len(chosen))
+            pause = paused.get(definition.name)
+            result = self._waits(definition, results)
+            if result is None and pause is not None and not retry and pause.fingerprint == definition.fingerprint:
+                result = NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
+            if result is None:
+                result = self._refreshed(definition, ends, refreshed, pause, rebuild=definition.name in rebuild)
+            results[definition.name] = result
+        on_pipeline("", len(chosen), len(chosen))
+        return list(results.values())
+
+    def _read_by(self, definition: Definition) -> Iterable[Definition]:
+        wanted = reads(definition)
+        return [d for d in self.definitions if any(name.names(self.table(d)) for name in wanted)]
+
+    def _waits(self, definition: Definition, results: Mapping[str, Result]) -> NotRefreshed | None:
+        for other in self._read_by(definition):
+            if isinstance(results.get(other.name), NotRefreshed):
+                reason = f"it reads {self.table(other)}, and the pipeline {other.name} was not refreshed"
+                return NotRefreshed(definition.name, self.table(definition), reason, waits=True)
+        return None
+
+    def _refreshed(
+        self,
+        definition: Definition,
+        ends: LogEnds,
+        refreshed: dict[TableName, Boundary],
+        pause: Pause | None,
+        *,
+        rebuild: bool,
+    ) -> Result:
+        table = self.table(definition)
+        try:
+            result = self._attempted(definition, ends, refreshed, rebuild=rebuild)
+        except (Unsettled, CommitConflict, FencedError) as error:
+            return NotRefreshed(definition.name, table, error.message, error.hint, waits=True)
+        except LakeUnavailable:
+            raise
+        except ReplicatorError as error:
+            if pause is None or pause.reason != error.message:
+                self.pauses.pause(definition.name, error, definition.fingerprint)
+                _LOG.error("pipeline paused", pipeline=definition.name, reason=error.message, next=error.hint)
+            return NotRefreshed(definition.name, table, error.message, error.hint)
+        if pause is not None:
+            self.pauses.resume(definition.name)
+        loaded = self.tables.load(table)
+        record = None if loaded is None else recorded_result(loaded)
+        if record is not None:
+            refreshed[table] = record.boundary
+        _log(result)
+        return result
+
+    def _attempted(
+        self,
+        definition: Definition,
+        ends: LogEnds,
+        refreshed: Mapping[TableName, Boundary],
+        *,
+        rebuild: bool,
+    ) -> Refreshed:
+        attempts = 0
+        while True:
+            planned = self.planner.plan(definition)
+            for table in planned.inputs.values():
+                ends.check_reached(table)
+            try:
+                return Refresh(self.tables, planned, ends.boundary, refreshed, rebuild).run()
+            except (CommitConflict, FencedError):
+                # Another process refreshed it, or maintenance committed in between: plan again on top of that.
+                attempts += 1
+                if attempts == _ATTEMPTS:
+                    raise
+
+
+def no_such_pipeline(name: str, known: Collection[str], config: Config) -> UsageError:
+    """Return the error for the name of a pipeline that does not exist."""
+    folder = config.pipelines.folder
+    if not known:
+        return UsageError(
+            f"there are no pipelines: {folder} has no files NAME.sql", f"write a SELECT to {folder / name}.sql"
+        )
+    return UsageError(f"there is no pipeline {name}", f"pipelines: {', '.join(sorted(known))}")
+
+
+def _log(result: Refreshed) -> None:
+    _LOG.info(
+        "pipeline refreshed",
+        pipeline=result.pipeline,
+        outcome=str(result.outcome),
+        boundary=str(result.boundary),
+        changes=result.changes,
+        added=result.added,
+        removed=result.removed,
+        seconds=round(result.seconds, 3),
+        **({} if result.reason is None else {"whole": result.reason}),
+    )
