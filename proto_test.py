@@ -3,7 +3,7 @@ from sqlglot import exp
 from sqlglot.optimizer.qualify import qualify
 sys.path.insert(0,'/tmp/wt/pipe')
 import importlib.util
-spec=importlib.util.spec_from_file_location("affected","/tmp/wt/pipe/replicator/pipelines/affected.py"); A=importlib.util.module_from_spec(spec); sys.modules["affected"]=A; spec.loader.exec_module(A)
+from replicator.pipelines import affected as A
 SCHEMA={"a":{"id":"int","k":"int","v":"int","s":"string"},"b":{"id":"int","k":"int","w":"int","c":"string"},"c":{"id":"int","c":"string","z":"int"}}
 def rnd_row(r,t,i):
     n=lambda x:None if r.random()<.15 else x
