@@ -1,0 +1,127 @@
+"""Functions whose result is not a function of the rows: they differ between two computations of the same rows."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlglot import exp
+
+from replicator.pipelines.query.definition import Definition
+
+_CLOCK: Final = frozenset(
+    {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate", "getdate", "sysdate"}
+)
+_CHANCE: Final = frozenset({"rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle"})
+_SESSION: Final = frozenset(
+    {
+        "current_user",
+        "user",
+        "session_user",
+        "current_database",
+        "current_schema",
+        "current_catalog",
+        "current_timezone",
+        "version",
+    }
+)
+_PLACE: Final = frozenset(
+    {
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+        "input_file_block_start",
+        "input_file_block_length",
+        "reflect",
+        "java_method",
+        "try_reflect",
+    }
+)
+_REASONS: Final = (
+    (_CLOCK, "tells the time of the refresh", "take a time from the rows, such as _change.source_ts of a changelog"),
+    (_CHANCE, "gives other values at each refresh", "derive the value from columns, as hash(id) does"),
+    (_SESSION, "depends on who refreshes", "write the value itself"),
+    (_PLACE, "depends on how Spark reads the rows", "use a column of the rows instead"),
+)
+
+ORDER_DEPENDENT: Final = frozenset(
+    {
+        "first",
+        "first_value",
+        "last",
+        "last_value",
+        "any_value",
+        "collect_list",
+        "collect_set",
+        "array_agg",
+        "listagg",
+        "string_agg",
+        "group_concat",
+        "array_unique_agg",
+        "mode",
+    }
+)
+"""Aggregates whose result depends on the order in which rows are read."""
+
+UNPARSED_AGGREGATES: Final = frozenset(
+    {
+        "approx_top_k",
+        "bitmap_and_agg",
+        "bitmap_construct_agg",
+        "bitmap_or_agg",
+        "count_min_sketch",
+        "histogram_numeric",
+        "hll_sketch_agg",
+        "hll_union_agg",
+        "percentile",
+        "percentile_cont",
+        "percentile_disc",
+        "kurtosis",
+        "skewness",
+        "regr_avgx",
+        "regr_avgy",
+        "regr_count",
+        "regr_intercept",
+        "regr_r2",
+        "regr_slope",
+        "regr_sxx",
+        "regr_sxy",
+        "regr_syy",
+        "try_avg",
+        "try_sum",
+    }
+)
+"""Aggregates of Spark that the parser may not know as such."""
+
+
+def names_of(node: exp.Expr) -> frozenset[str]:
+    """Return the names that a function has, in lower case; none if it is not a function."""
+    if isinstance(node, exp.Anonymous):
+        return frozenset({node.name.lower()})
+    if isinstance(node, exp.Func):
+        return frozenset(name.lower() for name in (*node.sql_names(), node.key))
+    return frozenset()
+
+
+def refuse_functions(definition: Definition) -> None:
+    """Refuse functions that are not functions of the rows.
+
+    Raises:
+        PipelineError: the query calls one.
+    """
+    for node in definition.query.walk():
+        for reason, hint in _why(node):
+            shown = node.sql("spark", comments=False).removesuffix("()").lower()
+            raise definition.error(node, f"{shown}() {reason}", hint)
+    for sample in definition.query.find_all(exp.TableSample):
+        raise definition.error(sample, "TABLESAMPLE reads other rows at each refresh", "filter by a column instead")
+
+
+def _why(node: exp.Expr) -> Iterator[tuple[str, str]]:
+    names = names_of(node)
+    if isinstance(node, (exp.UnixSeconds, exp.TimeToUnix, exp.StrToUnix)) and node.args.get("this") is None:
+        names |= {"now"}
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "unix_timestamp" and not node.expressions:
+        names |= {"now"}
+    for refused, reason, hint in _REASONS:
+        if names & refused:
+            yield reason, hint
+            return
