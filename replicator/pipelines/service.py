@@ -27,7 +27,7 @@ from replicator.pipelines.output.table import ResultTables
 from replicator.pipelines.query.definition import Definition, read_definition
 from replicator.pipelines.query.graph import in_order, reads
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.refresh.pauses import Pause, Pauses
+from replicator.pipelines.refresh.pauses import Pause, Pauses, text_hash
 from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Refresh, Refreshed
 from replicator.telemetry import get_logger
@@ -102,6 +102,8 @@ class Pipelines:
         Raises:
             LakeUnavailable: the catalog does not answer.
         """
+        # The source's names of columns differ in more than letter case, and SQL does not tell it.
+        spark.conf.set("spark.sql.caseSensitive", "false")
         return cls(config, Lake(spark), definitions)
 
     def table(self, definition: Definition) -> TableName:
@@ -148,18 +150,23 @@ class Pipelines:
         for number, definition in enumerate(chosen):
             on_pipeline(definition.name, number, len(chosen))
             pause = paused.get(definition.name)
-            result = self._waits(definition, results)
-            if result is None and pause is not None and not retry and pause.fingerprint == definition.fingerprint:
-                result = NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
-            if result is None:
-                result = self._refreshed(definition, ends, refreshed, pause, rebuild=definition.name in rebuild)
-            results[definition.name] = result
+            results[definition.name] = (
+                self._waits(definition, results)
+                or self._paused(definition, None if retry else pause)
+                or self._refreshed(definition, ends, refreshed, pause, rebuild=definition.name in rebuild)
+            )
         on_pipeline("", len(chosen), len(chosen))
         return list(results.values())
 
     def _read_by(self, definition: Definition) -> Iterable[Definition]:
         wanted = reads(definition)
         return [d for d in self.definitions if any(name.names(self.table(d)) for name in wanted)]
+
+    def _paused(self, definition: Definition, pause: Pause | None) -> NotRefreshed | None:
+        """Return why a pipeline is not tried again; another text of its file is."""
+        if pause is None or pause.text != text_hash(definition.text):
+            return None
+        return NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
 
     def _waits(self, definition: Definition, results: Mapping[str, Result]) -> NotRefreshed | None:
         for other in self._read_by(definition):
@@ -186,7 +193,7 @@ class Pipelines:
             raise
         except ReplicatorError as error:
             if pause is None or pause.reason != error.message:
-                self.pauses.pause(definition.name, error, definition.fingerprint)
+                self.pauses.pause(definition.name, error, definition.text)
                 _LOG.error("pipeline paused", pipeline=definition.name, reason=error.message, next=error.hint)
             return NotRefreshed(definition.name, table, error.message, error.hint)
         if pause is not None:
@@ -225,7 +232,8 @@ def no_such_pipeline(name: str, known: Collection[str], config: Config) -> Usage
     folder = config.pipelines.folder
     if not known:
         return UsageError(
-            f"there are no pipelines: {folder} has no files NAME.sql", f"write a SELECT to {folder / name}.sql"
+            f"there are no pipelines: {folder} has no files NAME.sql",
+            f"write a SELECT to {folder / name}.sql",
         )
     return UsageError(f"there is no pipeline {name}", f"pipelines: {', '.join(sorted(known))}")
 

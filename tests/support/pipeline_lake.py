@@ -46,14 +46,18 @@ class PipelineLake:
         """Open the pipelines as a new process would."""
         return Pipelines.open(self.config, self.lake.session(self.config), definitions_in(self.config))
 
-    def refresh(self, boundary: Boundary | None = None, *names: str, rebuild: Sequence[str] = ()) -> list[Result]:
+    def refresh(
+        self, boundary: Boundary | None = None, *names: str, rebuild: Sequence[str] = ()
+    ) -> list[Result]:
         """Refresh pipelines to a boundary, by default the end of the archive."""
         ends = ends_reader(self.config)()
         if boundary is not None:
             ends = LogEnds(boundary, ends.ends, ends.prefix)
         return self.pipelines().refresh(ends, names, rebuild=rebuild)
 
-    def refreshed(self, boundary: Boundary | None = None, rebuild: Sequence[str] = ()) -> dict[str, Refreshed]:
+    def refreshed(
+        self, boundary: Boundary | None = None, rebuild: Sequence[str] = ()
+    ) -> dict[str, Refreshed]:
         """Refresh all pipelines, which must succeed."""
         results = self.refresh(boundary, rebuild=rebuild)
         failed = [result for result in results if isinstance(result, NotRefreshed)]
@@ -87,7 +91,9 @@ def rows_at(table: SourceTable, at: tuple[int, int] | None = None) -> list[dict[
     return [*rows.values(), *(dict(row) for row in copies.elements())]
 
 
-def oracle(query: str, tables: Iterable[tuple[str, SourceTable, Sequence[dict[str, Any]]]]) -> Counter[tuple[Any, ...]]:
+def oracle(
+    query: str, tables: Iterable[tuple[str, SourceTable, Sequence[dict[str, Any]]]]
+) -> Counter[tuple[Any, ...]]:
     """Return what DuckDB computes of rows, each with the name of its table."""
     with duckdb.connect() as connection:
         connection.execute("CREATE SCHEMA shop")

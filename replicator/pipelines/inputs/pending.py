@@ -7,7 +7,6 @@ source. So a few numbers tell the next refresh which changes were held.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.errors import Unsettled
+from replicator.pipelines.inputs.positions import any_of
 from replicator.pipelines.inputs.progress import InputProgress
 
 _Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -40,7 +40,7 @@ def is_pending(change: SparkColumn, progress: InputProgress) -> SparkColumn:
         (change.getField("partition") == F.lit(partition)) & (change.getField("offset") >= F.lit(offset))
         for partition, offset in progress.held.items()
     ]
-    held = (commit >= F.lit(progress.held_commit)) & reduce(SparkColumn.__or__, place)
+    held = (commit >= F.lit(progress.held_commit)) & any_of(place)
     return (commit >= F.lit(progress.first_commit)) & (newer | held)
 
 

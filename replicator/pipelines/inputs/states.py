@@ -5,7 +5,7 @@ from before. Everything is an expression of Spark, so that a query reads only th
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final
 
@@ -22,6 +22,7 @@ from replicator.model.changelog import RowKind
 from replicator.model.common import quoted
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
+from replicator.pipelines.inputs.positions import is_after, may_be_after
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.tables import InputKind, InputTable
 from replicator.pipelines.output.record import recorded_result
@@ -48,7 +49,9 @@ class InputState:
         since: the progress of the result; None if everything is new.
         progress: the progress of a result that has all changes up to the boundary.
         pending: which changes are pending.
-        images: their images: the wanted columns and those of the key, and a struct `at` with `META` and `before`. None without a changelog.
+        images: their images: the wanted columns and those of the key, and a struct `at` with `META` and `before`. None
+            without a changelog.
+        held: what `changed` returns, if the driver holds it.
         restated: why the changes do not tell all that changed since; None if they do.
         is_changed: whether anything changed since.
     """
@@ -59,22 +62,20 @@ class InputState:
     boundary: Boundary
     since: InputProgress | None
     progress: InputProgress
-    pending: Pending = Pending()
+    pending: Pending = field(default_factory=Pending)
     images: DataFrame | None = None
+    held: pa.Table | None = None
     restated: str | None = None
     is_changed: bool = True
 
     def now(self) -> DataFrame:
         """Return the rows at the boundary."""
-        return self._without_pending(only_later=True) if self.pending.later else self._rows()
-
-    def before(self) -> DataFrame:
-        """Return the rows at the boundary of the result."""
-        some = self.pending.later or self.pending.new
-        return self._without_pending(only_later=False) if some else self._rows()
+        return self._without_later() if self.pending.later else self._rows()
 
     def changed(self) -> DataFrame:
         """Return the image before, with weight -1, and after, with weight 1, of each change in between."""
+        if self.held is not None:
+            return local_frame(self.lake.spark, self.held)
         if self.images is None:
             raise AssertionError("the changes of an input without a changelog are not known")
         at = self._struct()
@@ -95,17 +96,15 @@ class InputState:
     def _rows(self) -> DataFrame:
         return snapshot_rows(self.lake, self.table.table).select(*_named(self.columns))
 
-    def _without_pending(self, *, only_later: bool) -> DataFrame:
+    def _without_later(self) -> DataFrame:
         rows, at = snapshot_rows(self.lake, self.table.table), self._struct()
         if self.table.kind is InputKind.CHANGELOG:
             change = F.col(quoted(self.table.change or ""))
-            gone = _wanted(change, self.since, self.boundary)
-            gone = gone & self.boundary.is_after(change) if only_later else gone
-            return rows.where(~F.coalesce(gone, F.lit(False))).select(*_named(self.columns))
+            later = _wanted(change, self.since, self.boundary) & is_after(self.boundary, change)
+            return rows.where(~F.coalesce(later, F.lit(False))).select(*_named(self.columns))
         if self.images is None:
             raise AssertionError("changes cannot be undone without a changelog")
-        images = self.images.where(at.getField("later")) if only_later else self.images
-        return undone(rows, images, self.columns, self.table.key, at)
+        return undone(rows, self.images.where(at.getField("later")), self.columns, self.table.key, at)
 
 
 def undone(
@@ -168,7 +167,7 @@ def _without_changelog(state: InputState) -> InputState:
     if position is not None and boundary is not None and position >= boundary:
         raise Unsettled(
             f"{state.table.name} has changes from after {boundary}, and without a changelog they cannot be undone",
-            f'give it a changelog, so that each refresh is exact: [[table]] name = "{state.table.name}", changelog = true',
+            "give it a changelog: changelog = true in its [[table]] of the configuration",
         )
     since = state.since
     same = since is not None and (since.table, since.commit) == (state.progress.table, state.progress.commit)
@@ -179,14 +178,16 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
     if state.since is None and state.boundary.is_end:
         return state
     name = state.table.name
-    images = _images(state, changelog)
+    images, changed = _images(state, changelog), None
     held = images.limit(DRIVER_ROWS + 1).toArrow()
     if held.num_rows <= DRIVER_ROWS:
         meta = _meta(held.column(state.at))
-        images = local_frame(state.lake.spark, held)
+        images, changed = local_frame(state.lake.spark, held), _changed(held, state.columns, state.at)
     else:
         at = F.col(quoted(state.at))
-        meta = images.select(*(at.getField(field).alias(field) for field in META)).limit(MOST_ROWS + 1).toArrow()
+        meta = (
+            images.select(*(at.getField(field).alias(field) for field in META)).limit(MOST_ROWS + 1).toArrow()
+        )
     if meta.num_rows > MOST_ROWS:
         if state.since is None:
             raise Unsettled(f"{name} has too many changes from after the boundary", "it is refreshed later")
@@ -196,7 +197,13 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
     restated = state.restated if state.since is None else pending.restated
     is_changed = state.since is None or pending.new > 0
     return replace(
-        state, pending=pending, images=images, progress=progress, restated=restated, is_changed=is_changed
+        state,
+        pending=pending,
+        images=images,
+        held=changed,
+        progress=progress,
+        restated=restated,
+        is_changed=is_changed,
     )
 
 
@@ -215,13 +222,13 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
         change.getField("partition").alias("partition"),
         change.getField("offset").alias("offset"),
         change.getField("commit").alias("commit"),
-        F.coalesce(state.boundary.is_after(change), F.lit(False)).alias("later"),
+        F.coalesce(is_after(state.boundary, change), F.lit(False)).alias("later"),
         F.coalesce(change.getField("kind").isin(*_BEFORE), F.lit(False)).alias("before"),
     )
     wanted = rows.where(_wanted(change, state.since, state.boundary))
     if state.since is None:
         # All others are before the boundary, and the result is computed from the rows.
-        wanted = wanted.where(state.boundary.is_after(change))
+        wanted = wanted.where(is_after(state.boundary, change))
     return wanted.select(*values, at.alias(state.at))
 
 
@@ -230,12 +237,21 @@ def _wanted(change: SparkColumn, since: InputProgress | None, boundary: Boundary
         return is_pending(change, since)
     if boundary.is_end:
         return F.lit(False)
-    found = boundary.may_be_after(change)
+    found = may_be_after(boundary, change)
     return F.lit(True) if found is None else found
 
 
 def _meta(struct: pa.ChunkedArray) -> pa.Table:
     return pa.table({field: pc.struct_field(struct, field) for field in META})
+
+
+def _changed(images: pa.Table, columns: Sequence[str], at: str) -> pa.Table:
+    """Return the images from before the boundary with their weights."""
+    new = images.filter(pc.invert(pc.struct_field(images.column(at), "later")))
+    weights = pc.if_else(
+        pc.struct_field(new.column(at), "before"), pa.scalar(-1, pa.int32()), pa.scalar(1, pa.int32())
+    )
+    return new.select(list(columns)).append_column(WEIGHT, weights)
 
 
 def _restated(state: InputState, since: InputProgress) -> str | None:

@@ -106,7 +106,9 @@ class InputTable:
         ids = [restated(table.property(RESTATED_KEY)) for table in (self.table, self.changelog)]
         if len({None if found is None else found.id for found in ids}) > 1:
             raise Unsettled(f"the mirror {self.name} lacks changes that its changelog has", _RUN)
-        if logged is None or {t: dict(p) for t, p in _offsets(logged)} != {t: dict(p) for t, p in _offsets(marker)}:
+        if logged is None or {t: dict(p) for t, p in _offsets(logged)} != {
+            t: dict(p) for t, p in _offsets(marker)
+        }:
             raise Unsettled(f"the mirror {self.name} and its changelog are at different offsets", _RUN)
         states = [table.schema_state() for table in (self.table, self.changelog)]
         if len({None if state is None else state.at for state in states}) > 1:
@@ -170,4 +172,6 @@ class InputTables:
     def _kind(self, name: TableName) -> InputKind:
         if name in self.results:
             return InputKind.RESULT
-        return InputKind.CHANGELOG if name.namespace == self.config.lake.changes_namespace else InputKind.MIRROR
+        return (
+            InputKind.CHANGELOG if name.namespace == self.config.lake.changes_namespace else InputKind.MIRROR
+        )

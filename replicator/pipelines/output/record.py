@@ -1,11 +1,13 @@
-"""What the table of a result records of its newest refresh, beside the commit marker. Described in schemas/pipeline-v1.json."""
+"""What the table of a result records of its newest refresh, beside the commit marker.
+
+Described in schemas/pipeline-v1.json.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from replicator.errors import ForeignTable
-from replicator.lake.others import MarkedTable
 from replicator.model.recorded import Record
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
@@ -37,16 +39,42 @@ class ResultRecord(Record):
     state: bool = False
 
 
-def recorded_result(table: MarkedTable) -> ResultRecord | None:
+class RecordingTable(Protocol):
+    """A lake table with its properties."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the table."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        ...
+
+    def property(self, key: str) -> str | None:
+        """Return one of the table's properties; None if it is not set."""
+        ...
+
+
+def recorded_result(table: RecordingTable) -> ResultRecord | None:
     """Return what a table records; None if no refresh has committed to it.
 
     Raises:
         ForeignTable: the record cannot be read.
     """
-    text = table.property(RECORD_KEY)
+    return record_of(table.property(RECORD_KEY), f"{table.namespace}.{table.name}")
+
+
+def record_of(text: str | None, table: str) -> ResultRecord | None:
+    """Return what the property of a table says; None if it has none.
+
+    Raises:
+        ForeignTable: it cannot be read.
+    """
     try:
         return None if text is None else ResultRecord.from_json(text)
     except ValueError as error:
         raise ForeignTable(
-            f"{table.namespace}.{table.name}: {error}", "use the version of replicator that wrote the table"
+            f"{table}: {error}", "use the version of replicator that wrote the table"
         ) from error

@@ -87,7 +87,9 @@ class ResultTables:
     def schema_json(self, rows: DataFrame) -> str:
         """Return the columns of rows as Iceberg's schema."""
         java: Any = rows._jdf.schema()  # noqa: SLF001 no public way
-        return str(self.lake.classes.schema_parser.toJson(self.lake.classes.spark_schemas.convert(java.asNullable())))
+        return str(
+            self.lake.classes.schema_parser.toJson(self.lake.classes.spark_schemas.convert(java.asNullable()))
+        )
 
     def commit(
         self, table: LakeTable, staged: Staged, record: ResultRecord, reached: Reached, batch: int = 0

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.pipelines.query.definition import Action
-from replicator.pipelines.query.plan import Check
+from replicator.pipelines.query.definition import Action, Expectation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class CheckCounts:
     failed: int
 
 
-def count_checks(rows: DataFrame, checks: Sequence[Check]) -> Iterator[CheckCounts]:
+def count_checks(rows: DataFrame, checks: Sequence[Expectation]) -> Iterator[CheckCounts]:
     """Yield what each check finds in rows."""
     meets = [F.coalesce(F.expr(f"({check.condition})"), F.lit(False)) for check in checks]
     counts = [F.count_if(~met).alias(f"n{i}") for i, met in enumerate(meets)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from replicator.errors import ReplicatorError
@@ -20,7 +21,7 @@ class Pause(Record):
     Attributes:
         hint: the next step.
         since_ms: since when, milliseconds since the epoch.
-        fingerprint: that of the definition that failed: another one is tried.
+        text: a hash of the file that failed: another one is tried.
     """
 
     WHAT = "the record of a paused pipeline"
@@ -29,7 +30,12 @@ class Pause(Record):
     reason: str
     hint: str | None
     since_ms: int
-    fingerprint: str | None = None
+    text: str | None = None
+
+
+def text_hash(text: str) -> str:
+    """Return a short hash of the text of a file."""
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def pauses_in(properties: Mapping[str, str]) -> dict[str, Pause]:
@@ -52,9 +58,9 @@ class Pauses:
         """
         return pauses_in(self.lake.namespace_properties(self.namespace))
 
-    def pause(self, name: str, error: ReplicatorError, fingerprint: str | None) -> None:
-        """Record that a pipeline is paused because of an error."""
-        pause = Pause(error.message, error.hint, now_ms(), fingerprint)
+    def pause(self, name: str, error: ReplicatorError, text: str) -> None:
+        """Record that a pipeline is paused because of an error; `text` is that of its file."""
+        pause = Pause(error.message, error.hint, now_ms(), text_hash(text))
         self.lake.set_namespace_property(self.namespace, PIPELINE_PAUSED_KEY + name, pause.to_json())
 
     def resume(self, name: str) -> None:

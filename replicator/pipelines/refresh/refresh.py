@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
-from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -18,19 +17,17 @@ from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import now_ms
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
-from replicator.pipelines.inputs.states import InputState, read_state
+from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables
 from replicator.pipelines.output.writer import KeyViolated, StagedChanges, stage_all, stage_changes
-from replicator.pipelines.query.definition import Action, Definition
+from replicator.pipelines.query.analysis import ORIGIN
+from replicator.pipelines.query.definition import Action, Definition, Expectation
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.query.plan import Check, Input, Plan, Rule
+from replicator.pipelines.query.plan import Input, Plan, Rule
 from replicator.pipelines.refresh.checks import CheckCounts, count_checks
 from replicator.pipelines.refresh.planner import Planned
 from replicator.pipelines.refresh.views import Views
-
-ORIGIN: Final = "_origin"
-"""Column of a pattern of tables: the table that a row is from."""
 
 
 class Outcome(StrEnum):
@@ -157,7 +154,7 @@ class Refresh:
                 read_state(
                     self.tables.lake,
                     self.planned.inputs[name],
-                    used.columns,
+                    _own_columns(used),
                     self.boundary,
                     known.get(str(name)),
                     self.refreshed,
@@ -194,9 +191,8 @@ class Refresh:
             found = states[used.name]
             views.add(used.now, _united(used, [(state, state.now()) for state in found]))
             if all(state.images is not None for state in found):
-                views.add(used.changed, _united(used, [(state, state.changed()) for state in found]))
-                if used.needs_before:
-                    views.add(used.before, _united(used, [(state, state.before()) for state in found]))
+                changed = _united(used, [(state, state.changed()) for state in found])
+                views.add(used.changed, changed, None if used.name.is_pattern else found[0].held)
         if table is not None:
             views.add(self._plan.output, self.tables.lake.spark.read.table(table.sql_name))
 
@@ -226,13 +222,13 @@ class Refresh:
                 views.keep(step.view, rows)
             else:
                 views.add(step.view, rows)
-        if plan.checks and plan.checked is not None:
-            self._check(views.frames[plan.checked].where(F.col("_weight") > 0), plan.checks)
+        if plan.checks:
+            self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
         found = stage_changes(self.tables.lake, table, views.frames[plan.changes], plan.key)
         self.tables.commit(table, found.staged, self._record(states), _reached(states, self.boundary))
         return found
 
-    def _check(self, rows: DataFrame, checks: Sequence[Check]) -> None:
+    def _check(self, rows: DataFrame, checks: Sequence[Expectation]) -> None:
         """Count the rows that do not meet the checks.
 
         Raises:
@@ -254,6 +250,10 @@ class Refresh:
         return ResultRecord(
             self._definition.name, plan.fingerprint, self.boundary, inputs, tuple(plan.key), plan.state
         )
+
+
+def _own_columns(used: Input) -> list[str]:
+    return [name for name in used.columns if name != ORIGIN or not used.name.is_pattern]
 
 
 def _united(used: Input, parts: Sequence[tuple[InputState, DataFrame]]) -> DataFrame:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from replicator.jvm.spark import local_frame
 from replicator.model.common import quoted
-from replicator.pipelines.query.plan import Narrow
+from replicator.pipelines.query.narrow import Narrow
 
 HELD_ROWS: Final = 50_000
 """Up to this number of rows, the driver holds what a step keeps."""
@@ -40,17 +40,18 @@ class Views:
     held: dict[str, pa.Table] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
 
-    def add(self, name: str, rows: DataFrame) -> None:
-        """Let queries read rows under a name."""
+    def add(self, name: str, rows: DataFrame, held: pa.Table | None = None) -> None:
+        """Let queries read rows under a name; `held` are the same rows if the driver holds them."""
         rows.createOrReplaceTempView(quoted(name))
         self.frames[name] = rows
+        if held is not None:
+            self.held[name] = held
 
     def keep(self, name: str, rows: DataFrame) -> None:
         """Compute rows now, once, and let queries read them under a name."""
         found = rows.limit(HELD_ROWS + 1).toArrow()
         if found.num_rows <= HELD_ROWS:
-            self.held[name] = found
-            self.add(name, local_frame(self.spark, found))
+            self.add(name, local_frame(self.spark, found), found)
             return
         kept = rows.persist()
         self._persisted.append(kept)
