@@ -20,12 +20,12 @@ from replicator.errors import (
     UsageError,
 )
 from replicator.lake.catalog.tables import Lake
+from replicator.pipelines.files import chosen, read_by, with_inputs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.output.table import ResultTables
-from replicator.pipelines.query.definition import Definition, read_definition
-from replicator.pipelines.query.graph import in_order, reads
+from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.pauses import Pause, Pauses, text_hash
 from replicator.pipelines.refresh.planner import Planner
@@ -56,23 +56,6 @@ class NotRefreshed:
 
 
 Result = Refreshed | NotRefreshed
-
-
-def definitions_in(config: Config) -> Sequence[Definition]:
-    """Return the pipelines of a configuration, each after those that it reads; none if there is no folder.
-
-    Raises:
-        PipelineError: a file cannot be used, or pipelines read each other in a circle.
-    """
-    folder = config.pipelines.folder
-    files = sorted(folder.glob("*.sql")) if folder.is_dir() else []
-    found = [read_definition(file, _shown(file)) for file in files]
-    return in_order(found, config.lake.pipelines_namespace)
-
-
-def _shown(file: Path) -> str:
-    """Return a path as the operator would write it."""
-    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
 @dataclass(slots=True)
@@ -110,21 +93,6 @@ class Pipelines:
         """Return the table of a pipeline's result."""
         return definition.output(self.config.lake.pipelines_namespace)
 
-    def chosen(self, names: Collection[str]) -> list[Definition]:
-        """Return the named pipelines and those whose results they read, in their order; all without a name.
-
-        Raises:
-            UsageError: there is no pipeline of a name.
-        """
-        known = {definition.name: definition for definition in self.definitions}
-        if unknown := [name for name in names if name not in known]:
-            raise no_such_pipeline(unknown[0], known, self.config)
-        wanted = set(names or known)
-        for definition in reversed(self.definitions):
-            if definition.name in wanted:
-                wanted |= {other.name for other in self._read_by(definition)}
-        return [definition for definition in self.definitions if definition.name in wanted]
-
     def refresh(
         self,
         ends: LogEnds,
@@ -144,23 +112,20 @@ class Pipelines:
             UsageError: there is no pipeline of a name.
             LakeUnavailable: the catalog does not answer.
         """
-        chosen, paused = self.chosen(names), self.pauses.read()
+        wanted = chosen(self.definitions, names, self.config)
+        wanted, paused = with_inputs(self.definitions, wanted, self.config), self.pauses.read()
         refreshed: dict[TableName, Boundary] = {}
         results: dict[str, Result] = {}
-        for number, definition in enumerate(chosen):
-            on_pipeline(definition.name, number, len(chosen))
+        for number, definition in enumerate(wanted):
+            on_pipeline(definition.name, number, len(wanted))
             pause = paused.get(definition.name)
             results[definition.name] = (
                 self._waits(definition, results)
                 or self._paused(definition, None if retry else pause)
                 or self._refreshed(definition, ends, refreshed, pause, rebuild=definition.name in rebuild)
             )
-        on_pipeline("", len(chosen), len(chosen))
+        on_pipeline("", len(wanted), len(wanted))
         return list(results.values())
-
-    def _read_by(self, definition: Definition) -> Iterable[Definition]:
-        wanted = reads(definition)
-        return [d for d in self.definitions if any(name.names(self.table(d)) for name in wanted)]
 
     def _paused(self, definition: Definition, pause: Pause | None) -> NotRefreshed | None:
         """Return why a pipeline is not tried again; another text of its file is."""
@@ -169,7 +134,7 @@ class Pipelines:
         return NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
 
     def _waits(self, definition: Definition, results: Mapping[str, Result]) -> NotRefreshed | None:
-        for other in self._read_by(definition):
+        for other in read_by(definition, self.definitions, self.config):
             if isinstance(results.get(other.name), NotRefreshed):
                 reason = f"it reads {self.table(other)}, and the pipeline {other.name} was not refreshed"
                 return NotRefreshed(definition.name, self.table(definition), reason, waits=True)
@@ -225,17 +190,6 @@ class Pipelines:
                 attempts += 1
                 if attempts == _ATTEMPTS:
                     raise
-
-
-def no_such_pipeline(name: str, known: Collection[str], config: Config) -> UsageError:
-    """Return the error for the name of a pipeline that does not exist."""
-    folder = config.pipelines.folder
-    if not known:
-        return UsageError(
-            f"there are no pipelines: {folder} has no files NAME.sql",
-            f"write a SELECT to {folder / name}.sql",
-        )
-    return UsageError(f"there is no pipeline {name}", f"pipelines: {', '.join(sorted(known))}")
 
 
 def _log(result: Refreshed) -> None:

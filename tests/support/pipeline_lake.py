@@ -10,10 +10,11 @@ import duckdb
 import pyarrow as pa
 
 from replicator.config import Config
+from replicator.pipelines.files import definitions_in
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds, ends_reader
 from replicator.pipelines.refresh.refresh import Refreshed
-from replicator.pipelines.service import NotRefreshed, Pipelines, Result, definitions_in
+from replicator.pipelines.service import NotRefreshed, Pipelines, Result
 from tests.oracle.model import SourceTable
 from tests.support.lake_harness import LakeHarness
 
