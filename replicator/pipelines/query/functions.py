@@ -8,7 +8,16 @@ from sqlglot import exp
 from replicator.pipelines.query.definition import Definition
 
 _CLOCK: Final = frozenset(
-    {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate", "getdate", "sysdate"}
+    {
+        "now",
+        "current_timestamp",
+        "current_date",
+        "current_time",
+        "localtimestamp",
+        "curdate",
+        "getdate",
+        "sysdate",
+    }
 )
 _CHANCE: Final = frozenset({"rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle"})
 _SESSION: Final = frozenset(
@@ -36,7 +45,11 @@ _PLACE: Final = frozenset(
     }
 )
 _REASONS: Final = (
-    (_CLOCK, "tells the time of the refresh", "take a time from the rows, such as _change.source_ts of a changelog"),
+    (
+        _CLOCK,
+        "tells the time of the refresh",
+        "take a time from the rows, such as _change.source_ts of a changelog",
+    ),
     (_CHANCE, "gives other values at each refresh", "derive the value from columns, as hash(id) does"),
     (_SESSION, "depends on who refreshes", "write the value itself"),
     (_PLACE, "depends on how Spark reads the rows", "use a column of the rows instead"),
@@ -112,7 +125,9 @@ def refuse_functions(definition: Definition) -> None:
             shown = node.sql("spark", comments=False).removesuffix("()").lower()
             raise definition.error(node, f"{shown}() {reason}", hint)
     for sample in definition.query.find_all(exp.TableSample):
-        raise definition.error(sample, "TABLESAMPLE reads other rows at each refresh", "filter by a column instead")
+        raise definition.error(
+            sample, "TABLESAMPLE reads other rows at each refresh", "filter by a column instead"
+        )
 
 
 def _why(node: exp.Expr) -> Iterator[tuple[str, str]]:
