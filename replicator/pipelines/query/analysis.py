@@ -5,11 +5,9 @@ it are lower-case, as Spark does not tell upper from lower case; the columns of 
 or of the input.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Final
 
 from sqlglot import exp
@@ -17,10 +15,11 @@ from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
-from replicator.pipelines.query.definition import DIALECT, Definition, Refresh
+from replicator.pipelines.query.definition import DIALECT, Definition
 from replicator.pipelines.query.functions import refuse_functions
 from replicator.pipelines.query.graph import name_of, references
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.header import check_header
+from replicator.pipelines.query.names import TableName, similar
 
 ORIGIN: Final = "_origin"
 """Column of the rows of a pattern: namespace and name of the table."""
@@ -100,6 +99,7 @@ def analyse(definition: Definition, schemas: Mapping[TableName, InputSchema]) ->
     query = _without_ctes(_resolved(query, definition, inputs))
     _expand_named_windows(query)
     columns = _spelt(query, definition, inputs)
+    check_header(definition, columns)
     return Analysed(definition, query, tuple(_with_used(query, inputs)), columns)
 
 
@@ -111,7 +111,7 @@ def _read(
         known = [str(table) for table in schemas]
         reason = f"no table {name} in the lake"
         raise definition.error(
-            node, reason, _similar(str(name), known) or "replicator status lists the tables"
+            node, reason, similar(str(name), known) or "replicator status lists the tables"
         )
     if not name.is_pattern:
         return Read(name, (found[0],), schemas[found[0]], (), node)
@@ -192,7 +192,7 @@ def _unresolved(column: str, query: exp.Query, definition: Definition, inputs: S
         reason = (
             f"no table or alias {node.table} in this FROM" if not _alias_exists(node.table, query) else reason
         )
-    hint = _similar(column, known) or (f"its columns are {', '.join(known)}" if where else None)
+    hint = similar(column, known) or (f"its columns are {', '.join(known)}" if where else None)
     return definition.error(node, reason, hint)
 
 
@@ -213,12 +213,6 @@ def _tables(query: exp.Query, inputs: Sequence[Read], node: exp.Expr) -> Iterato
 
 def _has(column: exp.Column, query: exp.Query, inputs: Sequence[Read]) -> bool:
     return any(column.name.lower() in _lower(r.schema.columns) for r in _tables(query, inputs, column))
-
-
-def _similar(name: str, known: Sequence[str]) -> str | None:
-    by_lower = {other.lower(): other for other in known}
-    close = [by_lower[n] for n in difflib.get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.55)]
-    return f"did you mean {' or '.join(close)}?" if close else None
 
 
 def _with_used(query: exp.Query, inputs: Sequence[Read]) -> Iterator[Read]:
@@ -300,13 +294,3 @@ def _expand_named_windows(query: exp.Query) -> None:
                         )
                 window.set("alias", None)
         select.set("windows", None)
-
-
-def refusable(definition: Definition) -> bool:
-    """Return whether what is not maintained is an error, rather than computed as a whole."""
-    return definition.refresh is Refresh.INCREMENTAL
-
-
-def union_all(queries: Sequence[exp.Query]) -> exp.Query:
-    """Return the rows of all queries."""
-    return reduce(lambda a, b: exp.union(a, b, distinct=False), queries)

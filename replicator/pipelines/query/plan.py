@@ -14,7 +14,7 @@ with at least the columns that the query names (`Input.columns`), in any letter 
 rows of all its tables, and their name as `_origin`. The view `Plan.output` has the rows of the result before the
 refresh, with its hidden column.
 
-The last step, `Plan.changes`, gives rows with the columns of the result, its hidden column `_state` if `Plan.state`, and
+The last step, `Plan.changes`, gives rows with the columns of the result, `_state` too if `Plan.state`, and
 `_weight`: so many copies of this row appear, or go if below 0. It is net: no row is in it twice. If the result has a
 key, an update is two rows with the same key, and a weight other than 1 or -1 or two rows of one key that appear
 tell that the key does not identify rows. Values must be cast to the types of the result's table, which are those of
