@@ -11,7 +11,7 @@ Of each table a query reads one of two relations:
     either   the rows before or after the changes: those after them, and those that were removed or replaced
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
@@ -48,13 +48,13 @@ class Branch:
 
     Attributes:
         query: the query.
-        changed: the source that changed.
+        changed: the source that changed; None if it is for all rows.
         sources: the sources that it reads.
         conditions: the conditions that their rows meet.
     """
 
     query: exp.Query
-    changed: Source
+    changed: Source | None
     sources: tuple[Source, ...]
     conditions: tuple[exp.Expr, ...]
 
@@ -130,11 +130,11 @@ class _Rule:
             joined = " and ".join(sorted(needed))
             hint = "join them with = on columns"
             raise NotMaintained(f"{joined} are not joined by equal columns", block.select, hint)
-        kept = kept or {min(allowed)}
+        # If no source is needed, all columns are null: such a row may be in the result.
         used = tuple(c.expression for c in conditions if _applies(c, kept, sources))
         read = tuple(sources[alias] for alias in sorted(kept))
         query = self._query(outputs, wanted, used, read, changed)
-        return Branch(query, changed or read[0], read, used)
+        return Branch(query, changed, read, used)
 
     def _query(
         self,
@@ -166,11 +166,7 @@ class _Rule:
 
 
 def _applies(condition: Condition, kept: set[str], sources: Mapping[str, Source]) -> bool:
-    return (
-        condition.aliases <= kept
-        and condition.is_strict
-        and is_known(condition.expression, sources)
-    )
+    return condition.aliases <= kept and condition.is_strict and is_known(condition.expression, sources)
 
 
 def alias_of(name: str) -> exp.TableAlias:
@@ -198,8 +194,8 @@ def _renamed(query: exp.Query, names: Sequence[str]) -> exp.Query:
 def _connected(
     conditions: Sequence[Condition],
     sources: Mapping[str, Source],
-    needed: frozenset[str] | set[str],
-    allowed: frozenset[str] | set[str],
+    needed: Collection[str],
+    allowed: Collection[str],
 ) -> set[str] | None:
     """Return the fewest sources through which the needed ones are joined by equalities; None if they are not."""
     if not needed:
@@ -207,7 +203,7 @@ def _connected(
     edges: dict[str, set[str]] = {alias: set() for alias in allowed}
     for condition in conditions:
         ends = condition.ends()
-        if ends is not None and set(ends) <= allowed and is_known(condition.expression, sources):
+        if ends is not None and set(ends) <= set(allowed) and is_known(condition.expression, sources):
             edges[ends[0]].add(ends[1])
             edges[ends[1]].add(ends[0])
     start, *others = sorted(needed)

@@ -1,15 +1,13 @@
 """A pipeline's query with the tables that it reads: each column resolved, each star expanded.
 
-The analysed query has no WITH and no named window, and its tables are `in0`, `in1`, …: the inputs by number. Names in it
-are lower-case, as Spark does not tell upper from lower case; the columns of the result keep the spelling of the file or
-of the input.
+The analysed query has no WITH and no named window, and its tables are `in0`, `in1`, …: the inputs by number. Names in
+it are lower-case, as Spark does not tell upper from lower case; the columns of the result keep the spelling of the file
+or of the input.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Final
 
 from sqlglot import exp
@@ -17,10 +15,11 @@ from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
-from replicator.pipelines.query.definition import DIALECT, Definition, Refresh
+from replicator.pipelines.query.definition import DIALECT, Definition
 from replicator.pipelines.query.functions import refuse_functions
 from replicator.pipelines.query.graph import name_of, references
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.header import check_header
+from replicator.pipelines.query.names import TableName, similar
 
 ORIGIN: Final = "_origin"
 """Column of the rows of a pattern: namespace and name of the table."""
@@ -100,6 +99,7 @@ def analyse(definition: Definition, schemas: Mapping[TableName, InputSchema]) ->
     query = _without_ctes(_resolved(query, definition, inputs))
     _expand_named_windows(query)
     columns = _spelt(query, definition, inputs)
+    check_header(definition, columns)
     return Analysed(definition, query, tuple(_with_used(query, inputs)), columns)
 
 
@@ -110,7 +110,9 @@ def _read(
     if not found:
         known = [str(table) for table in schemas]
         reason = f"no table {name} in the lake"
-        raise definition.error(node, reason, _similar(str(name), known) or "replicator status lists the tables")
+        raise definition.error(
+            node, reason, similar(str(name), known) or "replicator status lists the tables"
+        )
     if not name.is_pattern:
         return Read(name, (found[0],), schemas[found[0]], (), node)
     first, *others = found
@@ -119,7 +121,9 @@ def _read(
         if _lower(schemas[other].columns) != _lower(columns):
             differing = sorted(set(_lower(schemas[other].columns).items()) ^ set(_lower(columns).items()))
             reason = f"{first} and {other} must have equal columns; they differ in {differing[0][0]}"
-            raise definition.error(node, reason, "give the table another name, or name the tables with UNION ALL")
+            raise definition.error(
+                node, reason, "give the table another name, or name the tables with UNION ALL"
+            )
     key = schemas[first].key
     schema = InputSchema(
         {**columns, ORIGIN: "string"},
@@ -147,45 +151,48 @@ def _renamed(table: exp.Table, name: str) -> None:
 def _refuse_recursion(query: exp.Query, definition: Definition) -> None:
     for clause in query.find_all(exp.With):
         if clause.args.get("recursive"):
-            raise definition.error(clause, "WITH RECURSIVE is not supported", "write the steps as a finite UNION ALL")
+            raise definition.error(
+                clause, "WITH RECURSIVE is not supported", "write the steps as a finite UNION ALL"
+            )
 
 
 # Columns.
 
 
 def _resolved(query: exp.Query, definition: Definition, inputs: Sequence[Read]) -> exp.Query:
-    schema = {f"{_INPUT}{n}": _lower(read.schema.columns) for n, read in enumerate(inputs)}
+    schema: dict[str, object] = {f"{_INPUT}{n}": _lower(read.schema.columns) for n, read in enumerate(inputs)}
     before = query.copy()
     try:
-        found = qualify(query, schema=schema, dialect=DIALECT, validate_qualify_columns=True)
+        qualify(query, schema=schema, dialect=DIALECT, validate_qualify_columns=True)
     except OptimizeError as error:
         if (match := _UNRESOLVED.search(str(error))) is not None:
             raise _unresolved(match["a"] or match["b"], before, definition, inputs) from None
         raise definition.error(before, f"cannot be analysed: {error}") from None
     except SqlglotError as error:
         raise definition.error(before, f"cannot be analysed: {error}") from None
-    assert isinstance(found, exp.Query)
-    return found
+    return query
 
 
-def _unresolved(
-    column: str, query: exp.Query, definition: Definition, inputs: Sequence[Read]
-) -> Exception:
+def _unresolved(column: str, query: exp.Query, definition: Definition, inputs: Sequence[Read]) -> Exception:
     nodes = [c for c in query.find_all(exp.Column) if c.name.lower() == column.lower()]
     node = next((c for c in nodes if not c.table or not _has(c, query, inputs)), nodes[0] if nodes else query)
     known = [name for read in inputs for name in read.schema.columns]
     holders = [read for read in inputs if column.lower() in _lower(read.schema.columns)]
     if isinstance(node, exp.Column) and not node.table and len(holders) > 1:
         tables = " and ".join(str(read.name) for read in holders)
-        return definition.error(node, f"{column} is a column of {tables}", f"write the table's alias before it: a.{column}")
+        return definition.error(
+            node, f"{column} is a column of {tables}", f"write the table's alias before it: a.{column}"
+        )
     shown = node.sql(DIALECT).replace("`", "") if isinstance(node, exp.Column) else column
-    where = next((a for a in _tables(query, inputs, node) if a), None)
+    where = next(_tables(query, inputs, node), None)
     reason = f"no column {shown}" + (f" in {where.name}" if where else "")
     if where is not None:
         known = list(where.schema.columns)
     elif isinstance(node, exp.Column) and node.table and holders:
-        reason = f"no table or alias {node.table} in this FROM" if not _alias_exists(node.table, query) else reason
-    hint = _similar(column, known) or (f"its columns are {', '.join(known)}" if where else None)
+        reason = (
+            f"no table or alias {node.table} in this FROM" if not _alias_exists(node.table, query) else reason
+        )
+    hint = similar(column, known) or (f"its columns are {', '.join(known)}" if where else None)
     return definition.error(node, reason, hint)
 
 
@@ -208,12 +215,6 @@ def _has(column: exp.Column, query: exp.Query, inputs: Sequence[Read]) -> bool:
     return any(column.name.lower() in _lower(r.schema.columns) for r in _tables(query, inputs, column))
 
 
-def _similar(name: str, known: Sequence[str]) -> str | None:
-    by_lower = {other.lower(): other for other in known}
-    close = [by_lower[n] for n in difflib.get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.55)]
-    return f"did you mean {' or '.join(close)}?" if close else None
-
-
 def _with_used(query: exp.Query, inputs: Sequence[Read]) -> Iterator[Read]:
     used: dict[str, set[str]] = {}
     for scope in traverse_scope(query):
@@ -234,17 +235,23 @@ def _spelt(query: exp.Query, definition: Definition, inputs: Sequence[Read]) -> 
     while isinstance(outer, (exp.SetOperation, exp.Subquery)):
         outer = outer.this
     for expression in outer.selects:
-        if isinstance(expression.unalias(), exp.Star) or (isinstance(expression, exp.Column) and expression.is_star):
+        if isinstance(expression.unalias(), exp.Star) or (
+            isinstance(expression, exp.Column) and expression.is_star
+        ):
             continue
         if not expression.output_name:
             shown = expression.sql(DIALECT, comments=False)
-            raise definition.error(expression, f"{shown} has no name in the result", "add AS and a name for the column")
+            raise definition.error(
+                expression, f"{shown} has no name in the result", "add AS and a name for the column"
+            )
         spelling[expression.output_name.lower()] = expression.output_name
     columns = tuple(spelling.get(name, name) for name in query.named_selects)
     if twice := [name for n, name in enumerate(query.named_selects) if name in query.named_selects[:n]]:
         nodes = [e for e in outer.selects if e.output_name.lower() == twice[0]]
         reason = f"the result has two columns {spelling.get(twice[0], twice[0])}"
-        raise definition.error((nodes or [outer])[-1], reason, "name one of them otherwise with AS, or leave it out")
+        raise definition.error(
+            (nodes or [outer])[-1], reason, "name one of them otherwise with AS, or leave it out"
+        )
     return columns
 
 
@@ -253,9 +260,9 @@ def _spelt(query: exp.Query, definition: Definition, inputs: Sequence[Read]) -> 
 
 def _without_ctes(query: exp.Query) -> exp.Query:
     """Return the query with each common table expression in the places where it is read."""
-    for clause in reversed(list(query.find_all(exp.With))):
-        owner = clause.parent
-        assert isinstance(owner, exp.Query)
+    for owner in reversed(list(query.find_all(exp.Query))):
+        if (clause := owner.args.get("with_")) is None:
+            continue
         bodies: dict[str, exp.Query] = {}
         for cte in clause.expressions:
             bodies[cte.alias] = _inlined(cte.this, bodies)
@@ -282,16 +289,8 @@ def _expand_named_windows(query: exp.Query) -> None:
             if name in named and window.parent is not select:
                 for part in ("partition_by", "order", "spec"):
                     if (value := named[name].args.get(part)) is not None and not window.args.get(part):
-                        window.set(part, [v.copy() for v in value] if isinstance(value, list) else value.copy())
+                        window.set(
+                            part, [v.copy() for v in value] if isinstance(value, list) else value.copy()
+                        )
                 window.set("alias", None)
         select.set("windows", None)
-
-
-def refusable(definition: Definition) -> bool:
-    """Return whether what is not maintained is an error, rather than computed as a whole."""
-    return definition.refresh is Refresh.INCREMENTAL
-
-
-def union_all(queries: Sequence[exp.Query]) -> exp.Query:
-    """Return the rows of all queries."""
-    return reduce(lambda a, b: exp.union(a, b, distinct=False), queries)

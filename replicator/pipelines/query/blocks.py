@@ -161,10 +161,16 @@ def parts(query: exp.SetOperation) -> list[exp.Select]:
     return found
 
 
-def unnested(query: exp.Expr) -> exp.Expr:
-    """Return the query in parentheses."""
+def unnested(query: exp.Expr) -> exp.Query:
+    """Return the query in parentheses.
+
+    Raises:
+        NotMaintained: it is no query.
+    """
     while isinstance(query, exp.Subquery):
         query = query.this
+    if not isinstance(query, exp.Query):
+        raise NotMaintained("only SELECT and UNION are maintained", query)
     return query
 
 
@@ -189,7 +195,12 @@ def refuse_clauses(query: exp.Query) -> None:
     if query.args.get("limit") or query.args.get("offset"):
         hint = "number the rows with row_number() OVER (PARTITION BY …) and filter by the number in an outer query"
         raise NotMaintained("LIMIT is not maintained", query.args.get("limit") or query, hint)
-    for arg, name in (("order", "ORDER BY"), ("sort", "SORT BY"), ("distribute", "DISTRIBUTE BY"), ("cluster", "CLUSTER BY")):
+    for arg, name in (
+        ("order", "ORDER BY"),
+        ("sort", "SORT BY"),
+        ("distribute", "DISTRIBUTE BY"),
+        ("cluster", "CLUSTER BY"),
+    ):
         if (clause := query.args.get(arg)) is not None:
             raise NotMaintained(f"{name} has no meaning for a table", clause, f"remove {name}")
     if found := query.args.get("laterals"):
@@ -205,8 +216,7 @@ def block_of(select: exp.Select) -> Block:
     refuse_clauses(select)
     refuse_values(select)
     sources, conditions, nullable = _from(select)
-    where = select.args.get("where")
-    for number, condition in enumerate(conjuncts(where.this if where else None)):
+    for number, condition in enumerate(conditions_of(select)):
         if condition.find(exp.Query):
             more, its = _of_subquery(condition, number, frozenset(nullable))
             sources += more
@@ -227,6 +237,12 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     if isinstance(condition, exp.And):
         return [*conjuncts(condition.left), *conjuncts(condition.right)]
     return [condition]
+
+
+def conditions_of(select: exp.Select) -> list[exp.Expr]:
+    """Return the conditions of WHERE."""
+    where = select.args.get("where")
+    return conjuncts(where.this if where else None)
 
 
 def is_known(expression: exp.Expr, sources: Mapping[str, Source]) -> bool:
@@ -365,7 +381,6 @@ def _of_in(
         hint = "write NOT EXISTS: NOT IN finds nothing as soon as one value is null"
         raise NotMaintained("NOT IN with a subquery is not maintained", inner, hint)
     query = unnested(inner.args["query"])
-    assert isinstance(query, exp.Query)
     source = Source(f"_in{number}", query, known(query), (number,))
     values = inner.this.expressions if isinstance(inner.this, exp.Tuple) else [inner.this]
     equal = [
@@ -404,7 +419,11 @@ def has_aggregate(expression: exp.Expr) -> bool:
 def is_grouped(select: exp.Select) -> bool:
     """Return whether rows of the result stand for groups."""
     having = select.args.get("having")
-    return bool(select.args.get("group")) or having is not None or any(has_aggregate(e) for e in select.expressions)
+    return (
+        bool(select.args.get("group"))
+        or having is not None
+        or any(has_aggregate(e) for e in select.expressions)
+    )
 
 
 def grouped_by(select: exp.Select) -> list[exp.Expr]:

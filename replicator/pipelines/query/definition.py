@@ -6,15 +6,16 @@
     -- expect some_revenue: revenue >= 0, drop
     SELECT ...
 
-The comment lines `-- NAME: VALUE` before the SELECT are the header. A header needs no key: each has a default. A line of
-the header that looks like one but has no known name is an error, so that a misspelt key is not ignored.
+The comment lines `-- NAME: VALUE` before the SELECT are the header. A header needs no key: each has a default. A line
+of the header that looks like one but has no known name is an error, so that a misspelt key is not ignored.
 """
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,7 +164,7 @@ def _query(text: str, file: str) -> exp.Query:
     try:
         statements = [s for s in sqlglot.parse(text, dialect=DIALECT) if s is not None]
     except ParseError as error:
-        raise _not_sql(text, file, error) from None
+        raise _not_sql(file, error) from None
     except TokenError:
         reason = "not valid SQL: a quote or a comment is not closed"
         raise PipelineError.at(file, _last_line(text), None, reason) from None
@@ -176,16 +177,20 @@ def _query(text: str, file: str) -> exp.Query:
         raise PipelineError.at(file, line, None, reason, "use WITH, or a file for each")
     if not isinstance(statements[0], exp.Query):
         reason = f"{statements[0].key.upper()} is not a SELECT"
-        raise PipelineError.at(file, _first_line(text), 1, reason, "write the SELECT alone; the result is the table")
+        raise PipelineError.at(
+            file, _first_line(text), 1, reason, "write the SELECT alone; the result is the table"
+        )
     return statements[0]
 
 
-def _not_sql(text: str, file: str, error: ParseError) -> PipelineError:
+def _not_sql(file: str, error: ParseError) -> PipelineError:
     first = error.errors[0]
     line, column = int(first.get("line") or 1), first.get("col")
     word = str(first.get("highlight") or "")
     reason = f'not valid SQL at "{word}"' if word else "not valid SQL"
-    if (said := str(first.get("description") or "")) and not {"Token", "token", "class"} & set(re.findall(r"\w+", said)):
+    if (said := str(first.get("description") or "")) and not {"Token", "token", "class"} & set(
+        re.findall(r"\w+", said)
+    ):
         reason += f": {said[0].lower()}{said[1:]}"
     # The parser tells where a word ends.
     return PipelineError.at(file, line, max(1, int(column) - len(word) + 1) if column else None, reason)
@@ -201,7 +206,7 @@ def _last_line(text: str) -> int:
 
 def _second_statement(text: str) -> int:
     tokens = sqlglot.tokenize(text, dialect=DIALECT)
-    return next((b.start for a, b in zip(tokens, tokens[1:], strict=False) if a.text == ";"), 0)
+    return next((b.start for a, b in pairwise(tokens) if a.text == ";"), 0)
 
 
 def _header(text: str, file: str) -> dict[str, Any]:
@@ -213,8 +218,7 @@ def _header(text: str, file: str) -> dict[str, Any]:
             continue
         name, value = " ".join(match["name"].split()), match["value"].strip()
         try:
-            if name in lines:
-                raise ValueError(f"is given twice, first in line {lines[name]}")
+            _refuse_second(name, lines)
             if name.startswith("expect "):
                 expectations.append(_expectation(name.removeprefix("expect "), value, number))
             else:
@@ -224,6 +228,11 @@ def _header(text: str, file: str) -> dict[str, Any]:
             raise PipelineError.at(file, number, column, f"{name}: {error}") from None
         lines[name] = number
     return {**found, "expectations": tuple(expectations), "lines": tuple(lines.items())}
+
+
+def _refuse_second(name: str, lines: Mapping[str, int]) -> None:
+    if name in lines:
+        raise ValueError(f"is given twice, first in line {lines[name]}")
 
 
 def _comment_lines(text: str) -> Iterator[tuple[int, str]]:

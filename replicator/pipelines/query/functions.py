@@ -1,6 +1,5 @@
 """Functions whose result is not a function of the rows: they differ between two computations of the same rows."""
 
-from collections.abc import Iterator
 from typing import Final
 
 from sqlglot import exp
@@ -8,7 +7,16 @@ from sqlglot import exp
 from replicator.pipelines.query.definition import Definition
 
 _CLOCK: Final = frozenset(
-    {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate", "getdate", "sysdate"}
+    {
+        "now",
+        "current_timestamp",
+        "current_date",
+        "current_time",
+        "localtimestamp",
+        "curdate",
+        "getdate",
+        "sysdate",
+    }
 )
 _CHANCE: Final = frozenset({"rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle"})
 _SESSION: Final = frozenset(
@@ -36,7 +44,11 @@ _PLACE: Final = frozenset(
     }
 )
 _REASONS: Final = (
-    (_CLOCK, "tells the time of the refresh", "take a time from the rows, such as _change.source_ts of a changelog"),
+    (
+        _CLOCK,
+        "tells the time of the refresh",
+        "take a time from the rows, such as _change.source_ts of a changelog",
+    ),
     (_CHANCE, "gives other values at each refresh", "derive the value from columns, as hash(id) does"),
     (_SESSION, "depends on who refreshes", "write the value itself"),
     (_PLACE, "depends on how Spark reads the rows", "use a column of the rows instead"),
@@ -108,14 +120,17 @@ def refuse_functions(definition: Definition) -> None:
         PipelineError: the query calls one.
     """
     for node in definition.query.walk():
-        for reason, hint in _why(node):
-            shown = node.sql("spark", comments=False).removesuffix("()").lower()
-            raise definition.error(node, f"{shown}() {reason}", hint)
+        if (refused := non_deterministic(node)) is not None:
+            shown = node.sql("spark", comments=False).partition("(")[0].lower()
+            raise definition.error(node, f"{shown}() {refused[0]}", refused[1])
     for sample in definition.query.find_all(exp.TableSample):
-        raise definition.error(sample, "TABLESAMPLE reads other rows at each refresh", "filter by a column instead")
+        raise definition.error(
+            sample, "TABLESAMPLE reads other rows at each refresh", "filter by a column instead"
+        )
 
 
-def _why(node: exp.Expr) -> Iterator[tuple[str, str]]:
+def non_deterministic(node: exp.Expr) -> tuple[str, str] | None:
+    """Return why a function is no function of the rows, and what to do; None if it is one."""
     names = names_of(node)
     if isinstance(node, (exp.UnixSeconds, exp.TimeToUnix, exp.StrToUnix)) and node.args.get("this") is None:
         names |= {"now"}
@@ -123,5 +138,5 @@ def _why(node: exp.Expr) -> Iterator[tuple[str, str]]:
         names |= {"now"}
     for refused, reason, hint in _REASONS:
         if names & refused:
-            yield reason, hint
-            return
+            return reason, hint
+    return None

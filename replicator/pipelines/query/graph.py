@@ -63,7 +63,9 @@ def in_order(definitions: Collection[Definition], namespace: str) -> Sequence[De
         table = definition.output(namespace)
         if (other := by_output.get(table)) is not None:
             reason = f"{table} is the result of {other.file} too"
-            raise definition.header_error("table", reason, f"give one of them another table: -- table: {table}_2")
+            raise definition.header_error(
+                "table", reason, f"give one of them another table: -- table: {table}_2"
+            )
         by_output[table] = definition
     by_name = {definition.name: definition for definition in definitions}
     before = {

@@ -1,5 +1,7 @@
 """Names of tables in the lake as pipelines write them."""
 
+import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from replicator.model.common import has_wildcard, matches, quoted
@@ -29,3 +31,10 @@ class TableName:
         """Return whether a table has this name; SQL does not tell upper from lower case."""
         pairs = ((table.namespace, self.namespace), (table.name, self.name))
         return all(matches(name.lower(), [pattern.lower()]) for name, pattern in pairs)
+
+
+def similar(name: str, known: Collection[str]) -> str | None:
+    """Return the question for the known names that a wrong one may mean; None if none is like it."""
+    by_lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.55)
+    return f"did you mean {' or '.join(by_lower[other] for other in close)}?" if close else None

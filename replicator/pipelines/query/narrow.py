@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Two columns that are equal in joined rows: of an alias that may be narrowed, and of one that it is narrowed by."""
+    """Equal columns of joined rows: one of a source that may be narrowed, and one by which it is."""
 
     by: str
     by_column: str
@@ -56,7 +56,7 @@ class Start:
 
     alias: str
     by: str
-    column: str | None = None
+    column: str = ""
     by_column: str = ""
 
 
@@ -87,10 +87,10 @@ def narrowed(
     narrows: list[Narrow] = []
     done: dict[str, Start] = {}
     for first in start:
-        if first.alias in done or (first.column is not None and not _reads_once(sql, views[first.alias][0])):
+        if first.alias in done or (first.column and not _reads_once(sql, views[first.alias][0])):
             continue
         done[first.alias] = first
-        if first.column is not None:
+        if first.column:
             narrows.append(Narrow(views[first.alias][0], first.column, first.by, first.by_column))
     for alias in (queue := list(done)):
         for edge in equal:
@@ -100,7 +100,7 @@ def narrowed(
             if not _reads_once(sql, view):
                 continue
             by = done[alias].by
-            if done[alias].column is not None:
+            if done[alias].column:
                 steps.append(_keys(done[alias], views[alias], edge.by_column, name()))
                 by = steps[-1].view
             done[edge.alias] = Start(edge.alias, by, edge.column, edge.by_column)
@@ -115,7 +115,6 @@ def _reads_once(sql: str, view: str) -> bool:
 
 def _keys(of: Start, views: tuple[str, ...], column: str, name: str) -> Step:
     """Return the step for the values of a column in the rows of narrowed views."""
-    assert of.column is not None
     condition = f"_t.{quoted(of.column)} <=> _k.{quoted(of.by_column)}"
     rows = " UNION ALL ".join(f"SELECT {quoted(column)}, {quoted(of.column)} FROM {quoted(v)}" for v in views)
     sql = (

@@ -11,12 +11,8 @@ from sqlglot import exp
 
 _MAX: Final = 38
 _MIN_SCALE: Final = 6
-_INTEGERS: Final = {
-    exp.DataType.Type.TINYINT: 3,
-    exp.DataType.Type.SMALLINT: 5,
-    exp.DataType.Type.INT: 10,
-    exp.DataType.Type.BIGINT: 20,
-}
+BIGINT: Final = "BIGINT"
+_INTEGERS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, BIGINT: 20}
 """Integer types and the digits of the decimals that Spark converts them to."""
 
 
@@ -26,23 +22,23 @@ class Exact:
 
     precision: int
     scale: int = 0
-    integer: exp.DataType.Type | None = None
+    integer: str | None = None
 
     @property
     def sql(self) -> str:
         """The type in Spark SQL."""
-        return self.integer.value if self.integer else f"DECIMAL({self.precision}, {self.scale})"
+        return self.integer or f"DECIMAL({self.precision}, {self.scale})"
 
     @property
     def sum(self) -> "Exact":
         """The type of a sum of such numbers."""
-        return _BIGINT if self.integer else Exact(min(_MAX, self.precision + 10), self.scale)
+        return _LONG if self.integer else Exact(min(_MAX, self.precision + 10), self.scale)
 
     @property
     def mean(self) -> "Exact | None":
-        """The type of the mean of decimals, if sum and count tell it to the last digit; None otherwise, and of integers.
+        """The type of the mean of decimals, if sum and count tell it to the last digit; None otherwise.
 
-        Their quotient has digits of its own number, so the mean is its rounding only if it has enough more.
+        The quotient has digits of its own number, so the mean is its rounding only if it has enough more.
         """
         if self.integer:
             return None
@@ -51,7 +47,7 @@ class Exact:
         return mean if enough else None
 
 
-_BIGINT: Final = Exact(20, 0, exp.DataType.Type.BIGINT)
+_LONG: Final = Exact(20, 0, BIGINT)
 
 
 def exact_type(node: exp.Expr, types: Mapping[tuple[str, str], str]) -> Exact | None:
@@ -80,8 +76,9 @@ def _parsed(text: str | None) -> Exact | None:
 
 
 def _of_data_type(kind: exp.DataType) -> Exact | None:
-    if kind.this in _INTEGERS:
-        return Exact(_INTEGERS[kind.this], 0, kind.this)
+    name = kind.this.value if isinstance(kind.this, exp.DataType.Type) else ""
+    if name in _INTEGERS:
+        return Exact(_INTEGERS[name], 0, name)
     if kind.this is exp.DataType.Type.DECIMAL:
         parameters = [int(p.name) for p in kind.expressions] or [10]
         return Exact(parameters[0], parameters[1] if len(parameters) > 1 else 0)
@@ -95,7 +92,7 @@ def _literal(node: exp.Literal) -> Exact | None:
     if not (whole + fraction).isdigit():
         return None
     if not dot:
-        kind = exp.DataType.Type.INT if int(whole) < 2**31 else exp.DataType.Type.BIGINT
+        kind = "INT" if int(whole) < 2**31 else BIGINT
         return Exact(_INTEGERS[kind], 0, kind) if int(whole) < 2**63 else None
     digits = len(whole.lstrip("0")) + len(fraction)
     return Exact(max(digits, len(fraction), 1), len(fraction)) if digits <= _MAX else None

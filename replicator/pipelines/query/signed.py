@@ -1,8 +1,8 @@
 """Changes that are computed from changes alone: the rule of signed changes.
 
 Filters, projections, UNION ALL and inner joins are linear: the changes of their result follow from those of their
-inputs, as rows with the weight 1 or -1. The changes of a join are a sum over its inputs, with D(T) for the changes of T,
-T for its rows after them, and T' for those before:
+inputs, as rows with the weight 1 or -1. The changes of a join are a sum over its inputs, with D(T) for the changes of
+T, T for its rows after them, and T' for those before:
 
     D(A join B join C) = D(A) join B' join C'  +  A join D(B) join C'  +  A join B join D(C)
 
@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from replicator.pipelines.query.blocks import (
     NotMaintained,
-    conjuncts,
+    conditions_of,
     grouped_by,
     has_aggregate,
     is_grouped,
@@ -34,7 +34,7 @@ from replicator.pipelines.query.blocks import (
     side_of,
     unnested,
 )
-from replicator.pipelines.query.numeric import Exact, exact_type
+from replicator.pipelines.query.numeric import BIGINT, Exact, exact_type
 
 WEIGHT: Final = "_weight"
 """Column of a change: above 0 for rows that appear, below 0 for rows that go."""
@@ -109,10 +109,10 @@ def check_rows(select: exp.Select) -> None:
     for node in select.walk(prune=lambda n: isinstance(n, exp.Query) and n is not select):
         if isinstance(node, exp.Window):
             raise NotMaintained("a window function", node)
-    where = select.args.get("where")
-    for condition in conjuncts(where.this if where else None):
-        if (inner := condition.find(exp.Query)) is not None:
-            raise NotMaintained("a condition with a subquery", inner)
+    if (
+        inner := next((c.find(exp.Query) for c in conditions_of(select) if c.find(exp.Query)), None)
+    ) is not None:
+        raise NotMaintained("a condition with a subquery", inner)
     for join in select.args.get("joins") or ():
         if side_of(join) != "INNER":
             raise NotMaintained("an outer, semi or anti join", join)
@@ -169,15 +169,16 @@ def _replace(source: exp.Expr, relation: exp.Expr, alias: str) -> None:
 
 
 def _now(inner: exp.Expr, tables: Tables) -> exp.Expr:
-    return tables.now(inner) if isinstance(inner, exp.Table) else exp.Subquery(this=over_now(inner, tables))
+    if isinstance(inner, exp.Table):
+        return tables.now(inner)
+    return exp.Subquery(this=over_now(unnested(inner), tables))
 
 
-def over_now(query: exp.Expr, tables: Tables) -> exp.Query:
+def over_now(query: exp.Query, tables: Tables) -> exp.Query:
     """Return the query over the rows after the changes."""
     copy = query.copy()
     for table in list(copy.find_all(exp.Table)):
         _replace(table, tables.now(table), table.alias_or_name)
-    assert isinstance(copy, exp.Query)
     return copy
 
 
@@ -226,12 +227,18 @@ class Term:
         """Return it for the rows of a group."""
         if self.sum is None:
             return exp.Count(this=self.value.copy())
-        return exp.cast(exp.Coalesce(this=exp.Sum(this=self.value.copy()), expressions=[_zero()]), self.sum.sql)
+        return exp.cast(
+            exp.Coalesce(this=exp.Sum(this=self.value.copy()), expressions=[_zero()]), self.sum.sql
+        )
 
     def of_changes(self, value: exp.Expr, weight: exp.Expr) -> exp.Expr:
         """Return what it changes by, from the value and the weight of changed rows."""
         if self.sum is None:
-            counted = exp.case().when(exp.Not(this=exp.Is(this=value, expression=exp.null())), weight.copy()).else_("0")
+            counted = (
+                exp.case()
+                .when(exp.Not(this=exp.Is(this=value, expression=exp.null())), weight.copy())
+                .else_("0")
+            )
             return exp.Coalesce(this=exp.Sum(this=counted), expressions=[_zero()])
         added, gone = (
             exp.Coalesce(this=exp.Sum(this=exp.case().when(when, value.copy())), expressions=[_zero()])
@@ -284,7 +291,7 @@ class Invertible:
         if copy.args.get("distinct"):
             copy.set("distinct", None)
             copy.set("group", exp.Group(expressions=[e.copy() for e in self.keys.values()]))
-        fields = [(ROWS, exp.cast(exp.Count(this=exp.Star()), "BIGINT"))]
+        fields: list[tuple[str, exp.Expr]] = [(ROWS, exp.cast(exp.Count(this=exp.Star()), "BIGINT"))]
         fields += [(term.name, term.of_rows()) for term in self.terms]
         return copy.select(exp.alias_(struct(fields), STATE, quoted=True))
 
@@ -292,7 +299,10 @@ class Invertible:
 def struct(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
     """Return a struct of named values."""
     return exp.Struct(
-        expressions=[exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
+        expressions=[
+            exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value)
+            for name, value in fields
+        ]
     )
 
 
@@ -369,7 +379,9 @@ class _State:
         if rule is None:
             raise NotMaintained(f"{shown(node)}, which cannot be subtracted", node)
         if isinstance(argument, exp.Distinct) or has_aggregate(argument) or node.expressions:
-            raise NotMaintained(f"{shown(node)} of distinct or several values, which cannot be subtracted", node)
+            raise NotMaintained(
+                f"{shown(node)} of distinct or several values, which cannot be subtracted", node
+            )
         return rule(self, node)
 
     def count(self, node: exp.AggFunc) -> exp.Expr:
@@ -386,17 +398,21 @@ class _State:
     def mean(self, node: exp.AggFunc) -> exp.Expr:
         """Return the mean of values; null if there are none."""
         kind, value = self._exact(node), node.this
-        if kind.integer is exp.DataType.Type.BIGINT:
+        if kind.integer == BIGINT:
             # Their sum may be more than a BIGINT, which is no error of a mean.
             value, kind = exp.cast(value, f"DECIMAL({kind.precision}, 0)"), Exact(kind.precision, 0)
             total, mean = self._term(value, kind.sum), None
         else:
             total, mean = self._term(value, kind.sum), kind.mean
             if not kind.integer and mean is None:
-                raise NotMaintained(f"{shown(node)} of numbers with so many digits, which cannot be subtracted", node)
+                raise NotMaintained(
+                    f"{shown(node)} of numbers with so many digits, which cannot be subtracted", node
+                )
         count = self._term(node.this)
         if mean is None:
-            quotient: exp.Expr = exp.Div(this=exp.cast(total, "DOUBLE"), expression=exp.cast(count.copy(), "DOUBLE"))
+            quotient: exp.Expr = exp.Div(
+                this=exp.cast(total, "DOUBLE"), expression=exp.cast(count.copy(), "DOUBLE")
+            )
         else:
             divided = exp.Div(this=total, expression=exp.cast(count.copy(), "DECIMAL(20, 0)"))
             quotient = exp.cast(divided, mean.sql)
@@ -418,7 +434,9 @@ class _State:
     def _exact(self, node: exp.AggFunc) -> Exact:
         kind = exact_type(node.this, self.types)
         if kind is None:
-            reason = f"{shown(node)} of numbers that are not exact or of unknown type, which cannot be subtracted"
+            reason = (
+                f"{shown(node)} of numbers that are not exact or of unknown type, which cannot be subtracted"
+            )
             raise NotMaintained(reason, node, "CAST the argument to DECIMAL(p, s) or BIGINT")
         return kind
 
@@ -443,7 +461,8 @@ _AGGREGATES: Final[dict[type[exp.Expr], Callable[[_State, exp.AggFunc], exp.Expr
 
 def _filtered(node: exp.Filter) -> exp.AggFunc:
     """Return `aggregate(x) FILTER (WHERE condition)` as one of values that are null where the condition is not true."""
-    aggregate, condition = node.this.copy(), node.expression.this
+    aggregate: exp.AggFunc = node.this.copy()
+    condition = node.expression.this
     argument = aggregate.this
     if isinstance(argument, exp.Distinct):
         return aggregate
