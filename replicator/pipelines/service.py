@@ -3,9 +3,8 @@
 A pipeline that cannot be refreshed stops only those that read its result.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -17,17 +16,18 @@ from replicator.errors import (
     LakeUnavailable,
     ReplicatorError,
     Unsettled,
-    UsageError,
 )
 from replicator.lake.catalog.tables import Lake
+from replicator.lake.others import refuse_foreign
 from replicator.pipelines.files import chosen, read_by, with_inputs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.output.table import ResultTables
+from replicator.pipelines.paused import Pause, text_hash
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.refresh.pauses import Pause, Pauses, text_hash
+from replicator.pipelines.refresh.pauses import Pauses
 from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Refresh, Refreshed
 from replicator.telemetry import get_logger
@@ -126,6 +126,21 @@ class Pipelines:
             )
         on_pipeline("", len(wanted), len(wanted))
         return list(results.values())
+
+    def drop(self, definition: Definition) -> str | None:
+        """Drop the result of a pipeline with its files; return the name of its table, None if there is none.
+
+        Raises:
+            ForeignTable: the table is not one of this mirror.
+            LakeUnavailable: the catalog failed.
+        """
+        name = self.table(definition)
+        table = self.lake.load(name.namespace, name.name)
+        if table is not None:
+            refuse_foreign(table, self.config.mirror.name)
+            self.lake.drop(name.namespace, name.name)
+        self.pauses.resume(definition.name)
+        return None if table is None else str(name)
 
     def _paused(self, definition: Definition, pause: Pause | None) -> NotRefreshed | None:
         """Return why a pipeline is not tried again; another text of its file is."""

@@ -70,7 +70,12 @@ class InputState:
 
     def now(self) -> DataFrame:
         """Return the rows at the boundary."""
-        return self._without_later() if self.pending.later else self._rows()
+        return self._without(only_later=True) if self.pending.later else self._rows()
+
+    def before(self) -> DataFrame:
+        """Return the rows at the boundary of the result."""
+        some = self.pending.later or self.pending.new
+        return self._without(only_later=False) if some else self._rows()
 
     def changed(self) -> DataFrame:
         """Return the image before, with weight -1, and after, with weight 1, of each change in between."""
@@ -96,15 +101,18 @@ class InputState:
     def _rows(self) -> DataFrame:
         return snapshot_rows(self.lake, self.table.table).select(*_named(self.columns))
 
-    def _without_later(self) -> DataFrame:
+    def _without(self, *, only_later: bool) -> DataFrame:
+        """Return the rows without the pending changes, or only without those after the boundary."""
         rows, at = snapshot_rows(self.lake, self.table.table), self._struct()
         if self.table.kind is InputKind.CHANGELOG:
             change = F.col(quoted(self.table.change or ""))
-            later = _wanted(change, self.since, self.boundary) & is_after(self.boundary, change)
-            return rows.where(~F.coalesce(later, F.lit(False))).select(*_named(self.columns))
+            gone = _wanted(change, self.since, self.boundary)
+            gone = gone & is_after(self.boundary, change) if only_later else gone
+            return rows.where(~F.coalesce(gone, F.lit(False))).select(*_named(self.columns))
         if self.images is None:
             raise AssertionError("changes cannot be undone without a changelog")
-        return undone(rows, self.images.where(at.getField("later")), self.columns, self.table.key, at)
+        images = self.images.where(at.getField("later")) if only_later else self.images
+        return undone(rows, images, self.columns, self.table.key, at)
 
 
 def undone(

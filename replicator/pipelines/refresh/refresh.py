@@ -24,7 +24,8 @@ from replicator.pipelines.output.writer import KeyViolated, StagedChanges, stage
 from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.definition import Action, Definition, Expectation
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.query.plan import Input, Plan, Rule
+from replicator.pipelines.query.plan import Plan, Rule
+from replicator.pipelines.query.views import Input
 from replicator.pipelines.refresh.checks import CheckCounts, count_checks
 from replicator.pipelines.refresh.planner import Planned
 from replicator.pipelines.refresh.views import Views
@@ -154,7 +155,7 @@ class Refresh:
                 read_state(
                     self.tables.lake,
                     self.planned.inputs[name],
-                    _own_columns(used),
+                    own_columns(used),
                     self.boundary,
                     known.get(str(name)),
                     self.refreshed,
@@ -189,9 +190,9 @@ class Refresh:
     ) -> None:
         for used in self._plan.inputs:
             found = states[used.name]
-            views.add(used.now, _united(used, [(state, state.now()) for state in found]))
+            views.add(used.now, united(used, [(state, state.now()) for state in found]))
             if all(state.images is not None for state in found):
-                changed = _united(used, [(state, state.changed()) for state in found])
+                changed = united(used, [(state, state.changed()) for state in found])
                 views.add(used.changed, changed, None if used.name.is_pattern else found[0].held)
         if table is not None:
             views.add(self._plan.output, self.tables.lake.spark.read.table(table.sql_name))
@@ -252,11 +253,12 @@ class Refresh:
         )
 
 
-def _own_columns(used: Input) -> list[str]:
+def own_columns(used: Input) -> list[str]:
+    """Return the columns of an input that each of its tables has."""
     return [name for name in used.columns if name != ORIGIN or not used.name.is_pattern]
 
 
-def _united(used: Input, parts: Sequence[tuple[InputState, DataFrame]]) -> DataFrame:
+def united(used: Input, parts: Sequence[tuple[InputState, DataFrame]]) -> DataFrame:
     """Return the rows of the tables of an input; those of a pattern say from which table they are."""
     if not used.name.is_pattern:
         return parts[0][1]
