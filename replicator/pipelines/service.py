@@ -30,9 +30,7 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.pauses import Pauses
 from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Refresh, Refreshed
-from replicator.telemetry import get_logger
 
-_LOG: Final = get_logger("replicator.pipelines")
 _ATTEMPTS: Final = 3
 
 OnPipeline = Callable[[str, int, int], None]
@@ -174,7 +172,6 @@ class Pipelines:
         except ReplicatorError as error:
             if pause is None or pause.reason != error.message:
                 self.pauses.pause(definition.name, error, definition.text)
-                _LOG.error("pipeline paused", pipeline=definition.name, reason=error.message, next=error.hint)
             return NotRefreshed(definition.name, table, error.message, error.hint)
         if pause is not None:
             self.pauses.resume(definition.name)
@@ -182,7 +179,6 @@ class Pipelines:
         record = None if loaded is None else recorded_result(loaded)
         if record is not None:
             refreshed[table] = record.boundary
-        _log(result)
         return result
 
     def _attempted(
@@ -205,17 +201,3 @@ class Pipelines:
                 attempts += 1
                 if attempts == _ATTEMPTS:
                     raise
-
-
-def _log(result: Refreshed) -> None:
-    _LOG.info(
-        "pipeline refreshed",
-        pipeline=result.pipeline,
-        outcome=str(result.outcome),
-        boundary=str(result.boundary),
-        changes=result.changes,
-        added=result.added,
-        removed=result.removed,
-        seconds=round(result.seconds, 3),
-        **({} if result.reason is None else {"whole": result.reason}),
-    )

@@ -15,7 +15,7 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds, ends_reader
 from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
-from tests.oracle.model import SourceTable
+from tests.oracle.model import Source, SourceTable
 from tests.support.lake_harness import LakeHarness
 
 _KEPT = ("INSERT", "UPDATE_AFTER")
@@ -69,6 +69,26 @@ class PipelineLake:
         """Return the rows of a result, as often as it has them."""
         found = self.lake.rows(name, "shop_pipelines")
         return Counter(tuple(v for k, v in row.items() if k != "_state") for row in found)
+
+
+@dataclass
+class Round:
+    """Writes the log of a source, a part at a time, and lets the mirror catch up with it."""
+
+    lake: LakeHarness
+    source: Source
+    written: int = 0
+
+    def write(self, *, transactions: int, later: int = 0) -> tuple[int, int]:
+        """Run transactions, and `later` ones after the position that is returned."""
+        self.source.run(transactions)
+        at = self.source.position
+        self.source.run(later)
+        partitions = {table.topic: self.source.partitions for table in self.source.tables}
+        self.lake.write(self.source.records[self.written :], partitions=partitions)
+        self.written = len(self.source.records)
+        self.lake.catch_up()
+        return at
 
 
 def rows_at(table: SourceTable, at: tuple[int, int] | None = None) -> list[dict[str, Any]]:
