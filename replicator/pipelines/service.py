@@ -3,7 +3,7 @@
 A pipeline that cannot be refreshed stops only those that read its result.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +19,7 @@ from replicator.errors import (
 )
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
-from replicator.pipelines.files import chosen, read_by, with_inputs
+from replicator.pipelines.files import PipelineFiles, chosen, read_by, with_inputs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.output.record import recorded_result
@@ -58,26 +58,22 @@ Result = Refreshed | NotRefreshed
 
 @dataclass(slots=True)
 class Pipelines:
-    """Refreshes pipelines, one after the other.
-
-    Attributes:
-        definitions: the pipelines, each after those that it reads.
-    """
+    """Refreshes pipelines, one after the other."""
 
     config: Config
     lake: Lake
-    definitions: Sequence[Definition]
+    files: PipelineFiles
     planner: Planner = field(init=False)
     tables: ResultTables = field(init=False)
     pauses: Pauses = field(init=False)
 
     def __post_init__(self) -> None:
-        self.planner = Planner(self.config, self.lake, [self.table(d) for d in self.definitions])
+        self.planner = Planner(self.config, self.lake, [self.table(d) for d in self.files.definitions])
         self.tables = ResultTables(self.config, self.lake)
         self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
 
     @classmethod
-    def open(cls, config: Config, spark: SparkSession, definitions: Sequence[Definition]) -> "Pipelines":
+    def open(cls, config: Config, spark: SparkSession, files: PipelineFiles) -> "Pipelines":
         """Return pipelines that use `spark`, which nothing else may use: views have the names of pipelines.
 
         Raises:
@@ -85,7 +81,7 @@ class Pipelines:
         """
         # The source's names of columns differ in more than letter case, and SQL does not tell it.
         spark.conf.set("spark.sql.caseSensitive", "false")
-        return cls(config, Lake(spark), definitions)
+        return cls(config, Lake(spark), files)
 
     def table(self, definition: Definition) -> TableName:
         """Return the table of a pipeline's result."""
@@ -110,10 +106,11 @@ class Pipelines:
             UsageError: there is no pipeline of a name.
             LakeUnavailable: the catalog does not answer.
         """
-        wanted = chosen(self.definitions, names, self.config)
-        wanted, paused = with_inputs(self.definitions, wanted, self.config), self.pauses.read()
+        definitions = self.files.definitions
+        wanted = with_inputs(definitions, chosen(self.files, names, self.config), self.config)
+        paused = self.pauses.read()
         refreshed: dict[TableName, Boundary] = {}
-        results: dict[str, Result] = {}
+        results: dict[str, Result] = {} if names else dict(self._broken())
         for number, definition in enumerate(wanted):
             on_pipeline(definition.name, number, len(wanted))
             pause = paused.get(definition.name)
@@ -124,6 +121,11 @@ class Pipelines:
             )
         on_pipeline("", len(wanted), len(wanted))
         return list(results.values())
+
+    def _broken(self) -> Iterator[tuple[str, NotRefreshed]]:
+        for name, error in self.files.broken.items():
+            table = TableName(self.config.lake.pipelines_namespace, name)
+            yield name, NotRefreshed(name, table, error.message, error.hint)
 
     def drop(self, definition: Definition) -> str | None:
         """Drop the result of a pipeline with its files; return the name of its table, None if there is none.
@@ -147,7 +149,7 @@ class Pipelines:
         return NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
 
     def _waits(self, definition: Definition, results: Mapping[str, Result]) -> NotRefreshed | None:
-        for other in read_by(definition, self.definitions, self.config):
+        for other in read_by(definition, self.files.definitions, self.config):
             if isinstance(results.get(other.name), NotRefreshed):
                 reason = f"it reads {self.table(other)}, and the pipeline {other.name} was not refreshed"
                 return NotRefreshed(definition.name, self.table(definition), reason, waits=True)

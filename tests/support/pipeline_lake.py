@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from replicator.config import Config
-from replicator.pipelines.files import definitions_in
+from replicator.pipelines.files import read_pipelines
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds, ends_reader
 from replicator.pipelines.refresh.refresh import Refreshed
@@ -45,7 +45,7 @@ class PipelineLake:
 
     def pipelines(self) -> Pipelines:
         """Open the pipelines as a new process would."""
-        return Pipelines.open(self.config, self.lake.session(self.config), definitions_in(self.config))
+        return Pipelines.open(self.config, self.lake.session(self.config), read_pipelines(self.config))
 
     def refresh(
         self, boundary: Boundary | None = None, *names: str, rebuild: Sequence[str] = ()

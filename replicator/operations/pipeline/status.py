@@ -13,7 +13,7 @@ from replicator.config import Config
 from replicator.errors import PipelineError, ReplicatorError
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
 from replicator.model.types import LakeType, spark_sql_name
-from replicator.pipelines.files import chosen, definitions_in
+from replicator.pipelines.files import PipelineFiles, chosen, read_pipelines
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.paused import pauses_in, text_hash
 from replicator.pipelines.query.analysis import InputSchema, analyse
@@ -78,14 +78,15 @@ class Explained:
 
 
 def list_pipelines(config: Config) -> list[PipelineStatus]:
-    """Return all pipelines, each after those that it reads.
+    """Return all pipelines, each after those that it reads; then those whose file cannot be used.
 
     Raises:
-        PipelineError: a file cannot be used, or pipelines read each other in a circle.
+        PipelineError: pipelines read each other in a circle, or two write one table.
         LakeUnavailable: the catalog cannot be read.
     """
-    definitions = definitions_in(config)
-    return [found.status for found in _explain(config, definitions, definitions)]
+    files = read_pipelines(config)
+    found = [found.status for found in _explain(config, files, files.definitions)]
+    return [*found, *(_broken(config, name, error) for name, error in files.broken.items())]
 
 
 def show_pipeline(config: Config, name: str) -> Explained:
@@ -93,21 +94,26 @@ def show_pipeline(config: Config, name: str) -> Explained:
 
     Raises:
         UsageError: there is no pipeline of the name.
-        PipelineError, LakeUnavailable: as `list_pipelines`.
+        PipelineError: its file cannot be used.
+        LakeUnavailable: as `list_pipelines`.
     """
-    definitions = definitions_in(config)
-    return _explain(config, definitions, chosen(definitions, [name], config))[0]
+    files = read_pipelines(config)
+    return _explain(config, files, chosen(files, [name], config))[0]
 
 
-def _explain(
-    config: Config, definitions: Sequence[Definition], wanted: Sequence[Definition]
-) -> list[Explained]:
+def _broken(config: Config, name: str, error: PipelineError) -> PipelineStatus:
+    table = f"{config.lake.pipelines_namespace}.{name}"
+    file = str(config.pipelines.folder / f"{name}.sql")
+    return PipelineStatus(name, file, "", INVALID, table, None, (), problem=error.message, hint=error.hint)
+
+
+def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition]) -> list[Explained]:
     file = config.lake.catalog_file
     if file is not None and not file.exists():
         # Without a lake, nothing is known of the tables.
         return [Explained(_status(config, definition, None, None, {})) for definition in wanted]
     with open_catalog(config.lake) as catalog:
-        known = KnownTables(catalog, config, definitions)
+        known = KnownTables(catalog, config, files.definitions)
         pauses = namespace_properties(catalog, config.lake.ops_namespace)
         return [_explained(config, definition, known, pauses) for definition in wanted]
 

@@ -24,7 +24,7 @@ from replicator.model.partitioning import PartitionField
 from replicator.model.position import SourcePosition
 from replicator.model.table import MIRROR_KEY, Column, TableSchema
 from replicator.model.types import LakeType
-from replicator.pipelines.output.record import RECORD_KEY, ResultRecord
+from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
 from replicator.pipelines.query.names import TableName
 
 _COMMENT = "comment"
@@ -83,6 +83,42 @@ class ResultTables:
         location = table_location(self.config.lake, name.namespace, name.name)
         spec = _spec(schema, partition) if partition else None
         return self.lake.create(name.namespace, name.name, schema, spec, properties, location)
+
+    def fits(self, table: LakeTable, rows: DataFrame) -> bool:
+        """Return whether rows have the columns of a table, with the same types and in the same order."""
+        present = self.lake.spark.read.table(table.sql_name).schema.fields
+        columns = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
+        return columns == [(field.name, field.dataType.simpleString()) for field in present]
+
+    def next_name(self, name: TableName, fingerprint: str) -> TableName:
+        """Return the name of the table that takes the place of a result with other columns."""
+        return TableName(name.namespace, f"{name.name}__{fingerprint}")
+
+    def put_in_place(self, name: TableName, fingerprint: str) -> LakeTable | None:
+        """Give a complete table the name of the result whose place it takes; return it, None if there is none.
+
+        Both tables are renamed before the old one is dropped: not every catalog can rename, and then nothing is lost.
+        If the process is killed in between, the same call completes it.
+
+        Raises:
+            LakeUnavailable: the catalog failed, or cannot rename tables.
+        """
+        ready = self.next_name(name, fingerprint)
+        complete = self.lake.load(ready.namespace, ready.name)
+        if (
+            complete is None
+            or (record := recorded_result(complete)) is None
+            or record.fingerprint != fingerprint
+        ):
+            return None
+        former = f"{name.name}__former"
+        if self.lake.load(name.namespace, name.name) is not None:
+            self.lake.drop(name.namespace, former)
+            self.lake.rename(name.namespace, name.name, former)
+            failpoints.reach("between-pipeline-renames")
+        self.lake.rename(name.namespace, ready.name, name.name)
+        self.lake.drop(name.namespace, former)
+        return self.lake.load(name.namespace, name.name)
 
     def schema_json(self, rows: DataFrame) -> str:
         """Return the columns of rows as Iceberg's schema."""

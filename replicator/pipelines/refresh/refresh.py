@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
-from replicator.model.common import now_ms
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
@@ -102,7 +101,8 @@ class Refresh:
             FencedError, CommitConflict, LakeError: as a commit of a mirror; nothing was changed.
         """
         began = time.monotonic()
-        table = self.tables.load(self.planned.table)
+        name, fingerprint = self.planned.table, self._plan.fingerprint
+        table = self.tables.load(name) or self.tables.put_in_place(name, fingerprint)
         record = None if table is None else recorded_result(table)
         states = self._states(record)
         reason = self._whole(record, states)
@@ -207,10 +207,16 @@ class Refresh:
             self._check(views.query(plan.full_unchecked), plan.checks)
         if plan.key:
             _check_unique(rows, plan.key)
+        tables, name = self.tables, self.planned.table
+        replaces = table is not None and not tables.fits(table, rows)
+        if replaces:
+            name = tables.next_name(name, plan.fingerprint)
+            table = tables.lake.load(name.namespace, name.name)
         if table is None:
-            table = self.tables.create(self.planned.table, rows, definition.partition, definition.description)
-        staged = stage_all(self.tables.lake, table, rows)
-        self.tables.commit(table, staged, self._record(states), _reached(states, self.boundary))
+            table = tables.create(name, rows, definition.partition, definition.description)
+        tables.commit(table, stage_all(tables.lake, table, rows), self._record(states), self._reached(states))
+        if replaces:
+            tables.put_in_place(self.planned.table, plan.fingerprint)
 
     def _change(
         self, views: Views, table: LakeTable, states: Mapping[TableName, Sequence[InputState]]
@@ -226,7 +232,7 @@ class Refresh:
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
         found = stage_changes(self.tables.lake, table, views.frames[plan.changes], plan.key)
-        self.tables.commit(table, found.staged, self._record(states), _reached(states, self.boundary))
+        self.tables.commit(table, found.staged, self._record(states), self._reached(states))
         return found
 
     def _check(self, rows: DataFrame, checks: Sequence[Expectation]) -> None:
@@ -252,6 +258,14 @@ class Refresh:
             self._definition.name, plan.fingerprint, self.boundary, inputs, tuple(plan.key), plan.state
         )
 
+    def _reached(self, states: Mapping[TableName, Sequence[InputState]]) -> Reached:
+        """Return how far the source's changes are in the result: to the boundary; the inputs know the times."""
+        markers = [state.table.table.marker() for found in states.values() for state in found]
+        known = [marker for marker in markers if marker is not None]
+        furthest = max((m.position for m in known if m.position is not None), default=None)
+        times = [m.watermark_ms for m in known if m.watermark_ms is not None]
+        return Reached(self.boundary.position or furthest, max(times, default=None))
+
 
 def own_columns(used: Input) -> list[str]:
     """Return the columns of an input that each of its tables has."""
@@ -271,12 +285,3 @@ def _check_unique(rows: DataFrame, key: Sequence[str]) -> None:
     columns = [F.col(f"`{name}`") for name in key]
     for found in rows.groupBy(*columns).count().where("count > 1").limit(1).collect():
         raise KeyViolated(key, list(found)[: len(key)])
-
-
-def _reached(states: Mapping[TableName, Sequence[InputState]], boundary: Boundary) -> Reached:
-    """Return how far the source's changes are in a result: to the boundary, of which inputs know the times."""
-    markers = [state.table.table.marker() for found in states.values() for state in found]
-    known = [marker for marker in markers if marker is not None]
-    position = boundary.position or max((m.position for m in known if m.position is not None), default=None)
-    times = [m.watermark_ms for m in known if m.watermark_ms is not None]
-    return Reached(position, min(max(times), now_ms()) if times else None)

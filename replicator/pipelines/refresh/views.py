@@ -82,7 +82,9 @@ class Views:
         """Return the condition of a narrower view; None if there are too many values, or they are no literals."""
         if (rows := self.held.get(narrow.by)) is None:
             return None
-        values = pc.unique(rows.column(narrow.by_column))
+        # Names of columns may differ in letter case.
+        names = [name for name in rows.column_names if name.lower() == narrow.by_column.lower()]
+        values = pc.unique(rows.column(names[0]))
         return None if len(values) > _LITERALS else is_among(narrow.column, values.to_pylist())
 
     def drop(self) -> None:
