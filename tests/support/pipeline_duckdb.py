@@ -8,6 +8,7 @@ import duckdb
 import sqlglot
 
 from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.narrow import Narrow
 from replicator.pipelines.query.plan import Plan, Rule
 from tests.support.pipeline_queries import SCHEMAS, Row
 
@@ -20,6 +21,14 @@ def duck(sql: str) -> str:
     return sqlglot.transpile(sql, read="spark", write="duckdb")[0]
 
 
+@lru_cache(maxsize=1)
+def _database() -> duckdb.DuckDBPyConnection:
+    """Return a database for all pipelines of a process, one after the other: a new one takes longer than a query."""
+    db = duckdb.connect(config={"threads": 1})
+    db.execute("CREATE SCHEMA shop")
+    return db
+
+
 class DuckPipeline:
     """A pipeline and its result.
 
@@ -30,8 +39,7 @@ class DuckPipeline:
     def __init__(self, plan: Plan, *, narrows: bool) -> None:
         self.plan = plan
         self.narrows = narrows
-        self.db = duckdb.connect()
-        self.db.execute("CREATE SCHEMA shop")
+        self.db = _database()
         self.touched = 0
 
     def build(self, tables: Tables) -> None:
@@ -49,13 +57,11 @@ class DuckPipeline:
             self.db.execute(f'CREATE OR REPLACE TABLE "{self.plan.output}" AS {duck(self.plan.full)}')
             return
         for step in self.plan.steps:
-            original = {narrow.view: self._definition(narrow.view) for narrow in step.narrow}
-            if self.narrows:
-                for narrow in step.narrow:
-                    self._narrow(narrow.view, narrow.column, narrow.by, narrow.by_column)
+            for narrow in step.narrow if self.narrows else ():
+                self._narrow(narrow)
             self.db.execute(f'CREATE OR REPLACE TABLE "{step.view}" AS {duck(step.sql)}')
-            for view, sql in original.items():
-                self.db.execute(sql)
+            if self.narrows and step.narrow:
+                self._register()
         self._apply()
 
     def rows(self) -> list[Row]:
@@ -69,22 +75,26 @@ class DuckPipeline:
 
     def _load(self, tables: Tables, changes: Tables) -> None:
         for name, rows in tables.items():
-            self._table(f'"shop"."{name.name}"', name, [row for row in rows.elements()])
+            self._table(f'"shop"."{name.name}"', name, list(rows.elements()))
+        self._register()
         for item in self.plan.inputs:
-            # Tables behind views, so that a view can be narrowed and restored.
-            columns = ", ".join(f'"{c}"' for c in item.columns) or "1 AS nothing"
-            self.db.execute(
-                f'CREATE OR REPLACE VIEW "{item.now}" AS SELECT {columns} FROM "shop"."{item.name.name}"'
-            )
             signed = [
                 (*row, 1 if times > 0 else -1)
                 for row, times in changes[item.name].items()
                 for _ in range(abs(times))
             ]
             self._table(f'"_{item.changed}"', item.name, signed, weight=True)
-            weighted = ", ".join([*(f'"{c}"' for c in item.columns), "_weight"])
+            columns = ", ".join(f'"{c}"' for c in (*item.columns, "_weight"))
             self.db.execute(
-                f'CREATE OR REPLACE VIEW "{item.changed}" AS SELECT {weighted} FROM "_{item.changed}"'
+                f'CREATE OR REPLACE VIEW "{item.changed}" AS SELECT {columns} FROM "_{item.changed}"'
+            )
+
+    def _register(self) -> None:
+        """Register the rows of the inputs as they are, with the named columns only."""
+        for item in self.plan.inputs:
+            columns = ", ".join(f'"{c}"' for c in item.columns) or "1 AS nothing"
+            self.db.execute(
+                f'CREATE OR REPLACE VIEW "{item.now}" AS SELECT {columns} FROM "shop"."{item.name.name}"'
             )
 
     def _table(self, target: str, name: TableName, rows: list[Row], *, weight: bool = False) -> None:
@@ -95,24 +105,20 @@ class DuckPipeline:
             values = ", ".join(f"({', '.join(_literal(v) for v in row)})" for row in rows)
             self.db.execute(f"INSERT INTO {target} VALUES {values}")
 
-    def _definition(self, view: str) -> str:
-        found = self.db.execute(
-            "SELECT sql FROM duckdb_views() WHERE view_name = ? AND NOT internal", [view]
-        ).fetchone()
+    def _narrow(self, narrow: Narrow) -> None:
+        found = next((item for item in self.plan.inputs if item.now == narrow.view), None)
         if found is None:
-            return "SELECT 1"
-        return str(found[0]).replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
-
-    def _narrow(self, view: str, column: str, by: str, by_column: str) -> None:
-        if view == self.plan.output:
             return
-        wanted = [row[0] for row in self.db.execute(f'SELECT DISTINCT "{by_column}" FROM "{by}"').fetchall()]
+        wanted = {
+            row[0] for row in self.db.execute(f'SELECT "{narrow.by_column}" FROM "{narrow.by}"').fetchall()
+        }
         values = ", ".join(_literal(value) for value in wanted if value is not None)
-        condition = f'"{column}" IN ({values})' if values else "FALSE"
+        condition = f'"{narrow.column}" IN ({values})' if values else "FALSE"
         if None in wanted:
-            condition += f' OR "{column}" IS NULL'
-        sql = self._definition(view).rstrip(";").partition(" AS ")[2]
-        self.db.execute(f'CREATE OR REPLACE VIEW "{view}" AS SELECT * FROM ({sql}) WHERE {condition}')
+            condition += f' OR "{narrow.column}" IS NULL'
+        self.db.execute(
+            f'CREATE OR REPLACE VIEW "{narrow.view}" AS SELECT * FROM "shop"."{found.name.name}" WHERE {condition}'
+        )
 
     def _apply(self) -> None:
         output, changes = f'"{self.plan.output}"', f'"{self.plan.changes}"'

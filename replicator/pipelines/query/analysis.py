@@ -16,7 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from replicator.pipelines.query.definition import DIALECT, Definition
-from replicator.pipelines.query.functions import refuse_functions
+from replicator.pipelines.query.functions import refuse_functions, use_known_names
 from replicator.pipelines.query.graph import name_of, references
 from replicator.pipelines.query.header import check_header
 from replicator.pipelines.query.names import TableName, similar
@@ -88,6 +88,7 @@ def analyse(definition: Definition, schemas: Mapping[TableName, InputSchema]) ->
     """
     refuse_functions(definition)
     query = definition.query.copy()
+    use_known_names(query)
     reads: dict[TableName, Read] = {}
     for table in list(references(query)):
         name = name_of(table, definition)

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from replicator.pipelines.query.functions import ORDER_DEPENDENT, UNPARSED_AGGREGATES, names_of
+from replicator.pipelines.query.functions import ORDER_DEPENDENT, UNMAINTAINED, names_of
 
 _NULL_REJECTING: Final = (
     exp.Column,
@@ -275,7 +275,7 @@ def refuse_values(select: exp.Select) -> None:
         if names & ORDER_DEPENDENT and not is_windowed(node):
             hint = "use min, max, or row_number() OVER (PARTITION BY … ORDER BY …)"
             raise NotMaintained(f"{shown(node)} depends on the order of rows", node, hint)
-        if names & UNPARSED_AGGREGATES or isinstance(node, (exp.Explode, exp.Posexplode, exp.UDTF)):
+        if names & UNMAINTAINED or isinstance(node, exp.UDTF):
             raise NotMaintained(f"{shown(node)} is not maintained", node)
 
 

@@ -73,7 +73,7 @@ ORDER_DEPENDENT: Final = frozenset(
 )
 """Aggregates whose result depends on the order in which rows are read."""
 
-UNPARSED_AGGREGATES: Final = frozenset(
+UNMAINTAINED: Final = frozenset(
     {
         "approx_top_k",
         "bitmap_and_agg",
@@ -97,11 +97,29 @@ UNPARSED_AGGREGATES: Final = frozenset(
         "regr_sxx",
         "regr_sxy",
         "regr_syy",
+        "schema_of_variant_agg",
         "try_avg",
         "try_sum",
+        # Functions with several rows as result.
+        "explode",
+        "explode_outer",
+        "posexplode",
+        "posexplode_outer",
+        "inline",
+        "inline_outer",
+        "stack",
+        "json_tuple",
     }
 )
-"""Aggregates of Spark that the parser may not know as such."""
+"""Aggregates of Spark that the parser may not know as such, and functions whose result is not one value."""
+
+_SYNONYMS: Final[dict[str, type[exp.Func]]] = {
+    "every": exp.LogicalAnd,
+    "some": exp.LogicalOr,
+    "mean": exp.Avg,
+    "std": exp.Stddev,
+}
+"""Aggregates that the parser knows only by another name."""
 
 
 def names_of(node: exp.Expr) -> frozenset[str]:
@@ -111,6 +129,19 @@ def names_of(node: exp.Expr) -> frozenset[str]:
     if isinstance(node, exp.Func):
         return frozenset(name.lower() for name in (*node.sql_names(), node.key))
     return frozenset()
+
+
+def use_known_names(query: exp.Query) -> None:
+    """Replace aggregates that the parser knows only by another name."""
+    for node in list(query.find_all(exp.Anonymous, exp.Any)):
+        found: exp.Func | None = None
+        if isinstance(node, exp.Any) and not isinstance(node.parent, exp.Binary):
+            found = exp.LogicalOr(this=node.this.unnest())
+        if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 and node.name.lower() in _SYNONYMS:
+            found = _SYNONYMS[node.name.lower()](this=node.expressions[0])
+        if found is not None:
+            found.meta.update(node.meta)
+            node.replace(found)
 
 
 def refuse_functions(definition: Definition) -> None:

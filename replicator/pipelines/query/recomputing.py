@@ -197,8 +197,6 @@ def _downstream(select: exp.Select) -> list[Equal]:
             inner += conjuncts(join.args.get("on"))
             continue
         nullable.add(alias)
-        found += [
-            e for e in equalities(conjuncts(join.args.get("on"))) if e.alias == alias and e.by not in nullable
-        ]
+        found += [e for e in equalities(conjuncts(join.args.get("on"))) if e.alias == alias]
     strict = [e for e in equalities(inner) if e.alias not in nullable and e.by not in nullable]
     return [*strict, *found]

@@ -17,8 +17,10 @@ from replicator.pipelines.query.plan import Plan, plan_of
 from tests.support.law import law
 from tests.support.pipeline_duckdb import DuckPipeline
 from tests.support.pipeline_queries import SCHEMAS, Queries, Row, random_row
+from tests.support.pipeline_shapes import SHAPES
 
-REFRESHES = 3
+REFRESHES = 2
+SEEDS = 4
 
 
 def planned(query: str) -> Plan:
@@ -32,7 +34,9 @@ def first_tables(r: random.Random) -> dict[TableName, Counter[Row]]:
 def changed_tables(r: random.Random, tables: dict[TableName, Counter[Row]]) -> dict[TableName, Counter[Row]]:
     found = {name: Counter(rows) for name, rows in tables.items()}
     for name in SCHEMAS:
-        for _ in range(r.choice([0, 0, 1, 2, 4])):
+        if r.random() < 0.1:
+            found[name].clear()
+        for _ in range(r.choice([0, 0, 1, 2, 5])):
             key = r.randint(0, 9)
             rows = [row for row in found[name].elements() if not SCHEMAS[name].key or row[0] == key]
             if rows and r.random() < 0.9:
@@ -75,6 +79,12 @@ def holds(query: str, seed: int) -> DuckPipeline:
         )
         tables = later
     return pipeline
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_each_shape_of_query_is_maintained(shape: str) -> None:
+    for seed in range(SEEDS):
+        holds(SHAPES[shape], seed)
 
 
 @law(100)
