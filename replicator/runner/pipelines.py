@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from replicator.config import Config
 from replicator.errors import ConfigError, JavaGone, ReplicatorError, UsageError
-from replicator.jvm.spark import own_session
+from replicator.jvm.spark import first_line, own_session
 from replicator.pipelines.files import PipelineFiles, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
 from replicator.pipelines.query.definition import Definition
@@ -91,7 +91,7 @@ class PipelineThread:
                 self._report("", error.message, error.hint)
             except Exception as error:  # noqa: BLE001 - the thread must not end silently
                 pause = _RETRY_S
-                _LOG.exception("pipelines failed", reason=f"{type(error).__name__}: {error}")
+                _LOG.error("pipelines failed", reason=first_line(error))
             self._stopping.wait(pause)
 
     def _round(self, *, retry: bool) -> float:
