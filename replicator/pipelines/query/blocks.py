@@ -436,7 +436,11 @@ def grouped_by(select: exp.Select) -> list[exp.Expr]:
     if group is None:
         return []
     several = (exp.Cube, exp.Rollup, exp.GroupingSets)
-    if group.args.get("rollup") or group.args.get("cube") or any(isinstance(e, several) for e in group.expressions):
+    if (
+        group.args.get("rollup")
+        or group.args.get("cube")
+        or any(isinstance(e, several) for e in group.expressions)
+    ):
         raise NotMaintained("CUBE, ROLLUP and GROUPING SETS are not maintained", group, "use UNION ALL")
     if group.args.get("all"):
         raise NotMaintained("GROUP BY ALL is not maintained", group, "name the columns")

@@ -147,7 +147,7 @@ class _Planner:
         """Refuse inputs of which the changes are not known."""
         for read in self.analysed.inputs:
             if not read.schema.has_changelog:
-                hint = "add changelog = true to its [[table]] in the configuration"
+                hint = "if it is a mirror, add changelog = true to its [[table]] in the configuration"
                 raise NotMaintained(f"{read.name} has no changelog", read.node, hint)
 
     def _signed(self) -> Plan:
