@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import duckdb
 import sqlglot
+from sqlglot import exp
 
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Narrow
@@ -18,7 +19,11 @@ Tables = Mapping[TableName, Counter[Row]]
 @lru_cache(maxsize=4096)
 def duck(sql: str) -> str:
     """Return SQL of Spark as that of DuckDB."""
-    return sqlglot.transpile(sql, read="spark", write="duckdb")[0]
+    query = sqlglot.parse_one(sql, read="spark")
+    for call in list(query.find_all(exp.CountIf)):
+        # Of no true value it is null in DuckDB, and 0 in Spark.
+        call.replace(exp.Count(this=exp.case().when(call.this, "1")))
+    return query.sql("duckdb")
 
 
 @lru_cache(maxsize=1)

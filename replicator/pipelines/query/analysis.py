@@ -115,7 +115,7 @@ def _read(
             node, reason, similar(str(name), known) or "replicator status lists the tables"
         )
     if not name.is_pattern:
-        return Read(name, (found[0],), schemas[found[0]], (), node)
+        return Read(name, (found[0],), schemas[found[0]], (), node.copy())
     first, *others = found
     columns = schemas[first].columns
     for other in others:
@@ -131,7 +131,7 @@ def _read(
         (ORIGIN, *key) if key and all(schemas[table].key == key for table in found) else (),
         all(schemas[table].has_changelog for table in found),
     )
-    return Read(name, tuple(found), schema, (), node)
+    return Read(name, tuple(found), schema, (), node.copy())
 
 
 def _lower(columns: Mapping[str, str]) -> dict[str, str]:

@@ -435,7 +435,12 @@ def grouped_by(select: exp.Select) -> list[exp.Expr]:
     group = select.args.get("group")
     if group is None:
         return []
-    if any(group.args.get(arg) for arg in ("cube", "rollup", "grouping_sets", "totals")):
+    several = (exp.Cube, exp.Rollup, exp.GroupingSets)
+    if (
+        group.args.get("rollup")
+        or group.args.get("cube")
+        or any(isinstance(e, several) for e in group.expressions)
+    ):
         raise NotMaintained("CUBE, ROLLUP and GROUPING SETS are not maintained", group, "use UNION ALL")
     if group.args.get("all"):
         raise NotMaintained("GROUP BY ALL is not maintained", group, "name the columns")

@@ -147,7 +147,7 @@ class _Planner:
         """Refuse inputs of which the changes are not known."""
         for read in self.analysed.inputs:
             if not read.schema.has_changelog:
-                hint = "add changelog = true to its [[table]] in the configuration"
+                hint = "if it is a mirror, add changelog = true to its [[table]] in the configuration"
                 raise NotMaintained(f"{read.name} has no changelog", read.node, hint)
 
     def _signed(self) -> Plan:
@@ -204,7 +204,9 @@ class _Planner:
         return " AND ".join(f"COALESCE(({condition}), FALSE)" for condition in self.drops)
 
     def _fingerprint(self, grouped: Invertible | None) -> str:
-        inputs = [(str(read.name), [str(table) for table in read.tables]) for read in self.analysed.inputs]
+        inputs = [
+            (str(read.name).lower(), [str(table) for table in read.tables]) for read in self.analysed.inputs
+        ]
         state = () if grouped is None else [(t.name, t.value.sql(DIALECT), t.sum) for t in grouped.terms]
         parts = (
             _VERSION,
