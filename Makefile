@@ -40,10 +40,10 @@ test-fast: setup  ## Tests that need neither Spark nor the real stack
 test: setup  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@$(MAKE) --no-print-directory --output-sync -j 2 lint docs
 	@mkdir -p $(REPORTS)
-	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run at the same time, and two
-	@# of the real stack, each with a stack of its own. The last lines name what failed.
+	@# The tests on the real stack mostly wait, and those of Spark wait for Java: all three run at the same time, two of
+	@# each kind, with a stack and a Java process of their own. The last lines name what failed.
 	@rm -f $(REPORTS)/{units,spark,stack}.xml
-	@$(RUN) pytest -q --one-case --durations=20 -m "spark and not long" --junitxml=$(REPORTS)/spark.xml tests/spark >$(REPORTS)/spark.log 2>&1 & \
+	@$(RUN) pytest -q -n 2 --dist worksteal --one-case --durations=20 -m "spark and not long" --junitxml=$(REPORTS)/spark.xml tests/spark >$(REPORTS)/spark.log 2>&1 & \
 	  spark=$$!; failed=0; \
 	  $(RUN) pytest -q --junitxml=$(REPORTS)/units.xml tests/unit >$(REPORTS)/units.log 2>&1 & \
 	  units=$$!; trap 'kill $$spark $$units 2>/dev/null || true' EXIT; \

@@ -17,7 +17,7 @@ from replicator.errors import JavaMissing, StackError
 from replicator.operations.stack import PARTS, LocalStack, Options
 from tests.support.conformance import PAGE, ConformancePage
 from tests.support.mirror import JAVA_OPTIONS
-from tests.support.replica import PASSWORD_VARIABLE, Replica, replica_of
+from tests.support.replica import Replica, replica_of
 from tests.support.reports import MYSQL, NEEDS_STACK
 from tests.support.sample import one_case
 from tests.support.source import SourceDatabase
@@ -155,12 +155,9 @@ def replica_server(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def replica(
-    running_stack: LocalStack, replica_server: Replica, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Replica]:
+def replica(running_stack: LocalStack, replica_server: Replica) -> Iterator[Replica]:
     """Provide a replica of the stack's MySQL server that replicates without a delay."""
     assert running_stack.endpoints == replica_server.source
-    monkeypatch.setenv(PASSWORD_VARIABLE, replica_server.server.mysql_password)
     yield replica_server
     replica_server.restore()
 

@@ -83,7 +83,11 @@ class BatchSchema:
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """Rows of a batch that must be read again: a part of the table; None is all of it."""
+    """Rows that the source has and events do not show as they are, so that they must be read again.
+
+    Attributes:
+        part: which rows; None for the whole table.
+    """
 
     part: Narrowed | None
 

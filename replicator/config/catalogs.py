@@ -1,4 +1,4 @@
-"""The kinds of Iceberg catalogs: a further kind is a name in `CatalogName` and an entry of `CATALOGS`, no more.
+"""The kinds of Iceberg catalogs: a further kind is a name in `CatalogName` and an entry of `CATALOGS`.
 
 Spark's session, the Java libraries, PyIceberg, the checks of `[lake]` and the comparison of names read from it.
 """

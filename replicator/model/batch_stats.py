@@ -50,7 +50,7 @@ class DuplicateRange:
 class EarliestEvent:
     """The lowest position, the lowest GTID and the earliest source time (milliseconds; 0 if unknown) of some events.
 
-    They may be those of several events. Compared with the beginning of a schema version, no event is earlier.
+    Each may be that of another event. If this is after the beginning of a schema version, then so is each event.
     """
 
     position: SourcePosition

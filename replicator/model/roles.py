@@ -1,6 +1,7 @@
 """The roles of the lake tables that the engine makes for a source table.
 
-A further role is an entry here; the type checker then names the places that must know what it is.
+A further role is an entry here. The type checker then names the places in `lake` and `batch/evolution` that must know
+what it is; docs/explanation/architecture.md names the others.
 
 Loops over all lake tables of a source table go over `LakeRole`, or over `COMMIT_ORDER` if a crash between two tables
 matters; only steps that make one kind of table name a role.

@@ -1,6 +1,6 @@
 """Read tables again whose rows the log does not tell, while its batches go on.
 
-The scheduler calls `step` between two batches, and asks `wants` before it gives a table events. Watches call what
+The scheduler calls `step` between two batches, and asks `holds` before it gives a table events. Watches call what
 `request.Requests` has. A table that cannot go on gets no events before its request is in the lake.
 """
 
@@ -122,7 +122,7 @@ class Recovery:
         requested = self._running.requests or self._waiting or self._context.misread.any_left
         return bool(requested or self._new_tables.must_ask or recovers)
 
-    def wants(self, table: TableId) -> bool:
+    def holds(self, table: TableId) -> bool:
         """Return whether no events may be applied to a table: it is new, or was paused when it was requested."""
         request = self._running.request_of(table) or self._waiting.get(table)
         if request is not None:

@@ -135,7 +135,7 @@ class Scheduler:
         tables.read_unknown_markers(topics.values())
         tables.refuse_compacted(topics)
         tables.note_partitions(topics, ends)
-        tables.release_kept()
+        tables.announce_kept_pauses()
         for topic, table in topics.items():
             if self.context.ledger.knows(table) and table not in tables.paused:
                 with tables.alone(table):
@@ -336,7 +336,7 @@ class Scheduler:
 
     def _is_held(self, table: TableId) -> bool:
         """Whether a table is paused, or waits for its retry or its re-read."""
-        if self.recovery is not None and self.recovery.wants(table):
+        if self.recovery is not None and self.recovery.holds(table):
             return True
         return self.tables.is_idle(table)
 
@@ -447,7 +447,7 @@ class Scheduler:
             raise decision.error
         self.totals.quarantined += decision.quarantined
         for table in decision.advanced:
-            self.tables.succeeded(table)
+            self.tables.forget_failures(table)
         for table, failure in decision.retry:
             self.tables.failed(table, failure)
         if not decision.probe:

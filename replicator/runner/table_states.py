@@ -255,8 +255,8 @@ class TableStates:
                 self.paused[table] = reason
                 self._kept[table] = UnknownPast(reason, hint)
 
-    def release_kept(self) -> None:
-        """Let the tables be read again whose pause was kept, and whose log is complete from now on."""
+    def announce_kept_pauses(self) -> None:
+        """Tell the listeners of the kept pauses, once the log is known to be complete: these tables are read again."""
         kept, self._kept = self._kept, {}
         for table, cause in kept.items():
             _LOG.error("table paused", table=str(table), reason=cause.message, next=cause.hint)
@@ -271,7 +271,7 @@ class TableStates:
         if not isinstance(cause, LateDefinition):
             self._late.pop(table, None)
         self.paused[table] = reason
-        self.succeeded(table)
+        self.forget_failures(table)
         _LOG.error("table paused", table=str(table), reason=reason, next=hint)
         self._tell_pause(table, cause)
 
@@ -373,7 +373,7 @@ class TableStates:
                 self.retries.retry_now(table)
             del self._late[table]
 
-    def succeeded(self, table: TableId) -> None:
+    def forget_failures(self, table: TableId) -> None:
         """Forget a table's failures."""
         if table not in self.paused:
             self._late.pop(table, None)

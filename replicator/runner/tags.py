@@ -3,7 +3,7 @@
 Commands and the schedule record requests in the lake (`model.tags`). The mirror takes one at a time:
 
     requested → started: the position is chosen, while no batch is running
-              → complete: every table is tagged, by its batch that reaches the position (`batch.tag_boundary`), or here
+              → complete: every table is tagged, by its batch that reaches the position (`batch.plan.tags`), or here
                 if it is idle and certainly has all earlier changes
               → failed: a table is paused, or cannot be tagged at the position
 
@@ -266,7 +266,7 @@ class TagKeeper:
         # A new table has no request before the source is asked for it.
         topics: Offsets = {topic: {} for topic in tag.proven or {}}
         for table in map(self._tables.table_of, self._tables.mirrored(topics)):
-            if table not in tag.settled | self._tables.paused.keys() and recovery.wants(table):
+            if table not in tag.settled | self._tables.paused.keys() and recovery.holds(table):
                 return f"{table} is new, and must be read from the source first"
         return None
 

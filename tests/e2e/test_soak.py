@@ -6,17 +6,22 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import psutil
 import pymysql
 import pytest
 
+from replicator.operations.stack import LocalStack
 from replicator.operations.stack.state import Part
+from replicator.sources.source_view import read_source
+from tests.support.failover_pair import FailoverPair, failover_pair
 from tests.support.mirror import START_S, MirrorProcess, family, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
+from tests.support.source import SourceDatabase
 from tests.workload.random_writer import RandomWriter
 
 MINUTES = float(os.environ.get("REPLICATOR_SOAK_MINUTES", "60"))
@@ -57,6 +62,8 @@ FAULTS: tuple[Fault, ...] = (
     "kill mysql",
     "restart mysql",
 )
+FAILOVERS = (1 / 3, 2 / 3)
+"""When the source fails over, of the whole time: to its replica, and back."""
 
 
 @dataclass
@@ -114,6 +121,7 @@ class Faults:
     """Does each fault, and ends once the mirror works again."""
 
     mirrored: MirroredDatabase
+    pair: FailoverPair
     mirror: MirrorProcess
     load: Load
     chance: random.Random
@@ -131,6 +139,18 @@ class Faults:
                     self.mirror.start()
             case [verb, part]:
                 self._server_fault(verb, cast("Part", part))
+        self._await_batch(fault)
+
+    def fail_over(self) -> None:
+        """Let the source fail while the connector is between two transactions; wait for a batch from the other."""
+        self.load.stop()
+        config = self.mirrored.comparison.config
+        until(lambda: read_source(config).log_is_complete, seconds=START_S, doing="the connector has all")
+        self.pair.fail_over()
+        self.load.start()
+        self._await_batch("fail-over")
+
+    def _await_batch(self, fault: str) -> None:
         seen = len(self.mirror.batches())
         until(lambda: len(self.mirror.batches()) > seen, seconds=START_S, doing=f"batches after: {fault}")
 
@@ -153,7 +173,7 @@ class Faults:
                 self._second_mirror()
 
     def _server_fault(self, verb: str, part: Part) -> None:
-        stack = self.mirrored.database.stack
+        stack = self.pair.primary if part == "mysql" else self.mirrored.database.stack
         if verb == "kill":
             stack.kill(part)
         stack.restart(part)
@@ -191,6 +211,12 @@ class Faults:
             self.mirror.start()
 
 
+@pytest.fixture
+def pair(running_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailoverPair]:
+    with failover_pair(running_stack, tmp_path_factory.mktemp("pair")) as servers:
+        yield servers
+
+
 @pytest.mark.fault(
     "An hour of kills, stops and freezes of the mirror, under load, with ALTERs and maintenance",
     area="Process",
@@ -204,15 +230,24 @@ class Faults:
     outcome="the mirror waits, and continues; events that the connector writes again are skipped",
 )
 @pytest.mark.fault(
+    "MySQL is killed, and its replica promoted at the same address; and later back again, within an hour of faults",
+    area="Source",
+    on="MySQL, Debezium, Kafka",
+    outcome="the mirror continues",
+)
+@pytest.mark.fault(
     "The disk is full (the system refuses larger files)",
     area="Lake",
     on="MySQL, Debezium, Kafka, lake on local files",
     outcome="commits fail as a whole; the mirror continues once there is space",
 )
 @pytest.mark.long
-def test_mirror_equals_the_source_after_an_hour_of_faults(mirror_database: MirroredDatabaseBuilder) -> None:
+def test_mirror_equals_the_source_after_an_hour_of_faults(
+    pair: FailoverPair, source_database: SourceDatabase, tmp_path: Path
+) -> None:
     chance = random.Random(16)
-    mirrored = mirror_database(tables=TABLES, extra=CONFIG)
+    database = replace(source_database, server=pair.endpoints)
+    mirrored = MirroredDatabaseBuilder(database, tmp_path)(tables=TABLES, extra=CONFIG)
     mirror = MirrorProcess(mirrored.config, mirrored.folder / "out.log")
     load = Load(mirrored)
     mirror.start()
@@ -220,10 +255,11 @@ def test_mirror_equals_the_source_after_an_hour_of_faults(mirror_database: Mirro
         mirrored.comparison.await_equal(mirror, START_S)
         load.start()
         began = time.monotonic()
-        faults = Faults(mirrored, mirror, load, chance)
+        faults = Faults(mirrored, pair, mirror, load, chance)
         todo: list[tuple[float, Callable[[], None]]] = [
             *(((i + 0.5) / len(FAULTS), partial(faults.do, f)) for i, f in enumerate(_shuffled(chance))),
             *((chance.random(), partial(load.alter, n)) for n in range(ALTERS)),
+            *((share, faults.fail_over) for share in FAILOVERS),
         ]
         for share, action in sorted(todo, key=lambda pair: pair[0]):
             until(
@@ -242,7 +278,12 @@ def test_mirror_equals_the_source_after_an_hour_of_faults(mirror_database: Mirro
     assert mirrored.comparison.assert_changelogs(load.added) >= load.changes
     steps = [line for line in _all_lines(mirror) if '"event": "maintained"' in line]
     assert len(steps) > MINUTES
-    print(f"{load.changes} changes, {len(FAULTS)} faults, {ALTERS} ALTERs, {len(steps)} times maintained")
+    paused = [line for line in _all_lines(mirror) if '"event": "table paused"' in line]
+    assert not paused, paused
+    print(
+        f"{load.changes} changes, {len(FAULTS)} faults, {len(FAILOVERS)} fail-overs, {ALTERS} ALTERs,"
+        f" {len(steps)} times maintained"
+    )
 
 
 def _has_passed(began: float, seconds: float) -> bool:

@@ -14,7 +14,7 @@ from replicator.sources.mysql.replication import ReplicaLag, read_replica_lag, w
 from replicator.sources.mysql.throttle import StopSignal, Throttle
 from tests.support.config import minimal_config
 from tests.support.mirror import until
-from tests.support.replica import PASSWORD_VARIABLE, Replica
+from tests.support.replica import Replica
 from tests.support.source import SourceDatabase
 
 pytestmark = pytest.mark.stack
@@ -34,7 +34,7 @@ def configured(source_database: SourceDatabase, replica: Replica, user: str = ""
         bootstrap={
             "max_replica_lag": "1 second",
             "replica_urls": [url],
-            "replica_password": {"env": PASSWORD_VARIABLE},
+            "replica_password": {"env": "REPLICATOR_TEST_PASSWORD"},
         },
     )
 
@@ -59,7 +59,7 @@ def test_reading_waits_while_a_replica_of_the_source_is_behind(
     assert lag_of(source) is None
     until(lambda: lag_of(own) == ReplicaLag(0), seconds=60, doing="the replica has no lag")
     as_source = minimal_config(
-        source={"url": replica.url, "password": {"env": PASSWORD_VARIABLE}, "tables": ["shop.*"]},
+        source={"url": replica.url, "password": {"env": "REPLICATOR_TEST_PASSWORD"}, "tables": ["shop.*"]},
         bootstrap={"max_replica_lag": "1 second"},
     )
     assert read_source_facts(as_source).is_replica

@@ -1,4 +1,4 @@
-"""A proxy between a client and a server that can lose an answer: the server did what it was asked, and nobody knows."""
+"""A proxy between clients and a server. It can lose an answer, and lead to another server from some time on."""
 
 import contextlib
 import socket
@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 class LosingProxy:
     """Forward connections to `server`, a port of this machine.
 
+    A lost answer is to a request that the server did, and nobody knows.
+
     Attributes:
-        server: the port.
+        server: the port; another one is that of new connections.
         lost: number of answers that were lost.
     """
 
@@ -44,7 +46,12 @@ class LosingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self.server))
+            try:
+                server = socket.create_connection(("127.0.0.1", self.server))
+            except OSError:
+                # As a load balancer does while no server answers.
+                client.close()
+                continue
             connection = _Connection(self, client, server)
             for side in (connection.requests, connection.answers):
                 threading.Thread(target=side, daemon=True).start()

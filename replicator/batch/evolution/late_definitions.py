@@ -66,7 +66,8 @@ def check_followed(batch: TableBatch) -> None:
 def _images(context: MirrorContext, task: TableTask, r: OffsetRange) -> Iterator[ImageFields]:
     """Yield the fields of the last events of a range, as far as they have a row and no schema; newest first.
 
-    If the records are not at hand, these are the last ones of the table: their definition is there if all are.
+    If the task has no records, they are the last ones of the table (`task.tail`): once the definition of its newest
+    event has arrived, those of all earlier events have.
     """
     records, end = (task.tail, None) if task.records is None else (task.records, r.end)
     if records is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from replicator.model.binlog import BinlogEnd
 from replicator.model.position import binlog_number
 from replicator.model.table import TableId
-from replicator.schema.ddl.rows import ChangedTables
+from replicator.schema.ddl.dml import ChangedTables
 
 
 class PreparedTransactions:

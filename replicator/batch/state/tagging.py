@@ -9,7 +9,7 @@ from replicator.sources.change_log import Offsets
 
 @dataclass(slots=True)
 class PendingTag:
-    """A tag of all tables at one position of the source, as the batches need it; see `tag_boundary`.
+    """A tag of all tables at one position of the source, as the batches need it; see `batch.plan.tags`.
 
     Attributes:
         name: the name of the tag.

@@ -23,7 +23,8 @@ class TableReset:
 
     Attributes:
         truncates: TRUNCATEs, and beginnings of snapshots.
-        snapshots: snapshots that replace earlier rows; only a changelog shows them afterwards.
+        snapshots: snapshots that replace earlier rows. Only rebuilds, which read a changelog, have them; a batch has
+            their beginnings among `truncates`.
     """
 
     truncates: Sequence[Truncate] = ()

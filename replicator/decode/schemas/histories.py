@@ -15,18 +15,13 @@ from replicator.decode.schemas.resolution import matching_versions
 from replicator.model.common import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import TableId, TableSchema, topic_name
+from replicator.schema.ddl.effects import ColumnMoves
 from replicator.schema.ddl.partitions import FORGET
 from replicator.schema.ddl.records import is_copy_of
 from replicator.schema.history.builder import DefinitionClock, build_history, with_observed
 from replicator.schema.history.keys import primary_key
 from replicator.schema.history.order import VersionStart, binlog_key
-from replicator.schema.history.versions import (
-    BEGINNING,
-    ColumnMoves,
-    SchemaHistory,
-    SchemaVersion,
-    TableDefinition,
-)
+from replicator.schema.history.versions import BEGINNING, SchemaHistory, SchemaVersion, TableDefinition
 
 _MISREAD: Final = "\ufffd"
 """What the connector reads for bytes that are not UTF-8."""

@@ -52,13 +52,13 @@ class MirrorChange:
 
 @dataclass(frozen=True, slots=True)
 class LocatedChange:
-    """Net changes whose keys the driver holds.
+    """Net changes with their keys in this process, where the locations of the rows are looked up.
 
     Attributes:
         key: the key columns of the table.
         keys: each changed key once (columns k0, k1, ...).
-        frame: returns the new rows.
-        rows: the new rows and their keys, in the same order, if the driver holds them; else None.
+        frame: makes a frame of the new rows, for Spark to write.
+        rows: the new rows and their keys, in the same order, if this process has them; else None.
     """
 
     key: tuple[str, ...]
@@ -141,4 +141,4 @@ def refresh(table: LakeTable) -> None:
 @lru_cache(10_000)
 def report_obstacle(table: str, obstacle: str) -> None:
     """Log once why a table is written with position deletes."""
-    _LOG.info("written as split, not as equality", table=table, reason=obstacle)
+    _LOG.info("written as split, not as configured", table=table, reason=obstacle)

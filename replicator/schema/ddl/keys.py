@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from replicator.model.table import TableId
+from replicator.schema.ddl.effects import PRIMARY, KeyChange, KeyDefinition
 from replicator.schema.ddl.tables import (
     Statement,
     TableName,
@@ -23,7 +24,6 @@ from replicator.schema.ddl.tables import (
     table_name,
 )
 from replicator.schema.ddl.tokens import Token
-from replicator.schema.history.keys import PRIMARY, KeyChange, KeyDefinition
 
 _INDEX: Final = frozenset({"INDEX", "KEY"})
 _NOT_UNIQUE: Final = frozenset({*_INDEX, "FULLTEXT", "SPATIAL", "VECTOR"})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from replicator.model.table import TableId
+from replicator.schema.ddl.effects import Bound, Partition, PartitionChange, PartitionLayout
 from replicator.schema.ddl.tables import (
     Statement,
     alter_specs,
@@ -16,7 +17,6 @@ from replicator.schema.ddl.tables import (
     split_at_commas,
 )
 from replicator.schema.ddl.tokens import Token
-from replicator.schema.history.partitions import Bound, Partition, PartitionChange, PartitionLayout
 
 _Tokens = Sequence[Token]
 FORGET: Final = PartitionChange("define")

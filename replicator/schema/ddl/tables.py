@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from replicator.model.table import TableId
+from replicator.schema.ddl.effects import ColumnMoves
 from replicator.schema.ddl.tokens import Token, tokenize
-from replicator.schema.history.versions import ColumnMoves
 
 Statement = Sequence[Token]
 """The tokens of one statement; never empty."""

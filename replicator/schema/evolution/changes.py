@@ -216,8 +216,8 @@ earlier rows.
 """
 
 KEPT_KEY: Final = "replicator.kept-rows"
-"""Table property: the newest statements (see `KeepRows`) from before which the mirror has rows that the source may not
-have.
+"""Table property: the newest statements that changed rows without events, and that the mirror did not follow (see
+`KeepRows`). Rows from before them may differ from the source.
 """
 
 FOLLOWED_KEY: Final = "replicator.followed-statement"
@@ -336,7 +336,7 @@ def unfilled_columns(
 def kept_rows(
     known: Iterable[KeepRows], changes: Sequence[SchemaChange], *, is_empty: bool
 ) -> tuple[KeepRows, ...]:
-    """Return the statements from before which a mirror has rows after `changes`; `known` are those before."""
+    """Return the statements that the mirror did not follow (`KEPT_KEY`), after `changes`; `known` are those before."""
     if any(isinstance(c, Recreate) for c in changes):
         known = ()
     new = () if is_empty else (c for c in changes if isinstance(c, KeepRows))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from replicator.model.common import quoted
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
+from replicator.schema.ddl.effects import ColumnMoves
 from replicator.schema.ddl.records import is_copy_of
 from replicator.schema.history.keys import TableKeys
 from replicator.schema.history.order import binlog_key
@@ -14,7 +15,6 @@ from replicator.schema.history.partitions import PartitionCondition, partition_c
 from replicator.schema.history.versions import (
     BEGINNING,
     GENERATION_SHIFT,
-    ColumnMoves,
     SchemaHistory,
     SchemaVersion,
     TableDefinition,
@@ -27,7 +27,10 @@ from replicator.schema.types.native import shown
 
 
 class _Place(NamedTuple):
-    """Where a definition was placed. `epoch` is the number of definitions that snapshots had repeated then."""
+    """Where a definition was placed. `epoch` counts the definitions before it that a snapshot repeated.
+
+    A statement that was placed in an earlier epoch is a new one if it comes again.
+    """
 
     generation: int
     position: SourcePosition

@@ -9,50 +9,8 @@ to unnamed keys, `make_unique_key_name` in `sql/sql_table.cc`. All names here ar
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
-from replicator.model.table import TableId
-
-PRIMARY: Final = "primary"
-"""The name of the primary key, which no other key can have."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyDefinition:
-    """A key that a statement defines.
-
-    Attributes:
-        name: None if the server chooses one; `PRIMARY` for the primary key.
-        first: the first column, after which the server names the key; None if it is an expression.
-        columns: the columns of a unique key: only rows with NULL in one of them may have equal values. None if the key
-            is not unique, or has an expression.
-    """
-
-    name: str | None
-    first: str | None
-    columns: frozenset[str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyChange:
-    """What a statement did to the keys of one table.
-
-    Attributes:
-        created: whether it created the table.
-        like: the table whose keys a created table has.
-        dropped: names of keys that were dropped.
-        renamed: (old name, new name) of keys.
-        added: the new keys, in their order.
-    """
-
-    created: bool = False
-    like: TableId | None = None
-    dropped: tuple[str, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()
-    added: tuple[KeyDefinition, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self != KeyChange()
+from replicator.schema.ddl.effects import PRIMARY, KeyChange, KeyDefinition
 
 
 @dataclass(frozen=True, slots=True)

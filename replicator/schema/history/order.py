@@ -1,6 +1,6 @@
 """Orders events and schema changes of one table within an epoch.
 
-An epoch is the stretch of a table's events that follows one initial snapshot of the connector; see `batch.epochs`.
+An epoch is the stretch of a table's events that follows one initial snapshot of the connector; see `batch.plan.epochs`.
 Within it, an event is compared with the beginning of a schema version as follows:
 
 1. If both have GTIDs of one origin and block of numbers, the numbers decide. A replica keeps the GTIDs of what it

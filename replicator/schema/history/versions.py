@@ -12,21 +12,14 @@ from typing import Final
 from replicator.model.column_history import ColumnHistory
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, SourceName, TableId, TableSchema
-from replicator.schema.history.keys import KeyChange, TableKeys
+from replicator.schema.ddl.effects import ColumnMoves, KeyChange, PartitionChange, PartitionLayout
+from replicator.schema.history.keys import TableKeys
 from replicator.schema.history.order import Boundary, VersionStart, binlog_key
-from replicator.schema.history.partitions import PartitionChange, PartitionCondition, PartitionLayout
+from replicator.schema.history.partitions import PartitionCondition
 from replicator.schema.types.native import fits_in_place, keeps_values
 
 GENERATION_SHIFT: Final = 63
 """Bits of `TableDefinition.at` for the position."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnMoves:
-    """The effect of one statement on column names: `renamed` (old, new) and `dropped`; a name may be in both."""
-
-    renamed: tuple[tuple[str, str], ...] = ()
-    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +93,10 @@ class SchemaVersion:
         carried: name in the previous version → name in this one, of columns that continue to exist.
         recreated: whether the table was dropped and recreated, so that no earlier row is left.
         source_types: see `TableDefinition`.
-        renamed_to: the current name of the table that had this name before; `recreated` is then set too.
-        replaced: the previous name of the table that took over this table's name, as tools do that copy tables.
-        renamed_from: the previous name of this table, which kept its rows.
+        renamed_to: what the former table of this name is called now, as `old` after `RENAME TABLE t TO old, new TO t`;
+            `recreated` is then set too.
+        replaced: what the table that now has this name was called before, as `new` in that statement.
+        renamed_from: what this table was called before, if it kept its rows and its mirror.
         declared: whether the source declared the version. If not, it was observed in events; then a column that
             disappeared while another appeared is taken for dropped.
         unexplained: columns of the previous version that this one lacks although no statement dropped them.

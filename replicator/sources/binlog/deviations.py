@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from replicator.model.position import binlog_number
 from replicator.model.table import TableId
-from replicator.schema.ddl.rows import ChangedTables, changed_tables
+from replicator.schema.ddl.dml import ChangedTables, changed_tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ QUICK_S: Final = 5.0
 _SLOW_S: Final = 60.0
 """Timeout of requests during which Connect queries the source database."""
 _POLL_S: Final = 0.2
-
-"""The first status of an answer by which a server reports a failure of its own, which may pass."""
+"""Time between two looks at a state that is awaited."""
 
 _NOT_STOPPED: Final = r".*STOPPED state"
 """What Connect answers if offsets are to be changed and the tasks of the connector have not stopped yet."""

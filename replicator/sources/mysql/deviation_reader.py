@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from replicator.model.binlog import BinlogEnd, Watched
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
-from replicator.schema.ddl.rows import ChangedTables
+from replicator.schema.ddl.dml import ChangedTables
 from replicator.sources.binlog.deviations import (
     BinlogPlace,
     Cascade,

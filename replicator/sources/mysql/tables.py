@@ -11,7 +11,7 @@ from replicator.config import Config
 from replicator.errors import UsageError
 from replicator.model.common import matches
 from replicator.model.table import TableId
-from replicator.schema.ddl.rows import ChangedTables
+from replicator.schema.ddl.dml import ChangedTables
 from replicator.sources.binlog.deviations import Cascade, changed_children
 from replicator.sources.mysql.connection import connect
 

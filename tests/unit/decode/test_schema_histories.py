@@ -9,7 +9,7 @@ from replicator.decode.schemas.histories import SchemaHistories
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import LONG, STRING
-from replicator.schema.history.partitions import PartitionChange, PartitionLayout
+from replicator.schema.ddl.effects import PartitionChange, PartitionLayout
 from replicator.schema.history.versions import TableDefinition
 
 TABLE = TableId("shop", "a b")

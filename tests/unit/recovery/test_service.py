@@ -227,7 +227,7 @@ def test_what_a_watch_finds_is_in_the_lake_before_the_table_could_go_on(tmp_path
     assert mirror.recovery.is_busy
     mirror.recovery.step({})
     assert [(request.reason, request.held) for request in mirror.recorded(ORDERS)] == [("wrong", True)]
-    assert mirror.recovery.wants(ORDERS)
+    assert mirror.recovery.holds(ORDERS)
     mirror.recovery.close()
     assert done == ["start", "close"]
     assert mirror.harness.mirror.stopping.is_set()

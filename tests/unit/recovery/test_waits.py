@@ -11,7 +11,7 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.table import TableId
 from replicator.recovery.reader import waits
 from replicator.recovery.reader.waits import NewPartitions, PreparedRows
-from replicator.schema.ddl.rows import ChangedTables
+from replicator.schema.ddl.dml import ChangedTables
 from replicator.sources.mysql.throttle import StopSignal
 
 TOPIC = "shop.shop.orders"

@@ -86,7 +86,7 @@ def test_rounds_end_when_a_table_with_a_backlog_fails(backlog: Backlog) -> None:
 def test_events_that_came_during_a_reread_are_applied_after_it(backlog: Backlog) -> None:
     """No event may come afterwards that would start a batch."""
     held = {TableId("shop", "orders")}
-    recovery = Mock(wants=held.__contains__, is_busy=False)
+    recovery = Mock(holds=held.__contains__, is_busy=False)
     backlog.mirror.recovery = recovery
     rounds = Rounds(backlog.mirror, follows=False)
     rounds.advance({ORDERS: {0: 25}, USERS: {0: 1}})

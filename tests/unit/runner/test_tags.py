@@ -127,7 +127,7 @@ def test_tag_fails_at_once_if_a_new_table_has_events_and_the_source_was_not_aske
 ) -> None:
     assert harness.recovery.requests() == []
     assert harness.result().state is TagState.STARTED
-    monkeypatch.setattr(Recovery, "wants", lambda _self, table: table == ORDERS)
+    monkeypatch.setattr(Recovery, "holds", lambda _self, table: table == ORDERS)
     pending = harness.mirror.mirror.context.tagging.pending
     assert pending is not None
     pending.proven = ENDS

@@ -3,8 +3,9 @@
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import STRING
+from replicator.schema.ddl.effects import ColumnMoves
 from replicator.schema.history.builder import build_history, with_observed
-from replicator.schema.history.versions import ColumnMoves, SchemaHistory, TableDefinition, column_histories
+from replicator.schema.history.versions import SchemaHistory, TableDefinition, column_histories
 
 TABLE = TableId("shop", "users")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from replicator.model.table import TableId
+from replicator.schema.ddl.effects import KeyChange, KeyDefinition
 from replicator.schema.ddl.keys import index_statements, key_change
 from replicator.schema.ddl.tables import parse
-from replicator.schema.history.keys import KeyChange, KeyDefinition
 
 T = TableId("shop", "t")
 

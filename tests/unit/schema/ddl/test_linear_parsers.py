@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from replicator.schema.ddl.rows import changed_tables
+from replicator.schema.ddl.dml import changed_tables
 from replicator.schema.history.declared import definitions_of
 from replicator.sources.binlog.deviations import DeviationScanner, ListedEvent
 from replicator.sources.binlog.scan import scan

@@ -3,7 +3,8 @@
 import pytest
 
 from replicator.model.table import TableId
-from replicator.schema.ddl.rows import changed_tables, unlogged_changes
+from replicator.schema.ddl.dml import changed_tables
+from replicator.schema.ddl.rows import unlogged_changes
 from replicator.schema.ddl.tables import parse
 
 

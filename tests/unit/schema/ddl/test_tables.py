@@ -3,9 +3,9 @@
 import pytest
 
 from replicator.model.table import TableId
+from replicator.schema.ddl.effects import ColumnMoves
 from replicator.schema.ddl.records import RecordStatements
 from replicator.schema.ddl.tables import column_moves, computed_columns, parse
-from replicator.schema.history.versions import ColumnMoves
 
 T = TableId("shop", "t")
 

@@ -12,12 +12,12 @@ from replicator.model.position import SourcePosition
 from replicator.model.recorded import checked_sql
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import DATE, LONG, TIMESTAMP
+from replicator.schema.ddl.effects import ColumnMoves, KeyChange, PartitionChange, PartitionLayout
 from replicator.schema.ddl.partitions import partition_change
 from replicator.schema.ddl.tables import column_moves, parse
 from replicator.schema.history.builder import build_history
-from replicator.schema.history.keys import KeyChange
-from replicator.schema.history.partitions import PartitionChange, PartitionLayout, partition_condition
-from replicator.schema.history.versions import ColumnMoves, SchemaHistory, TableDefinition
+from replicator.schema.history.partitions import partition_condition
+from replicator.schema.history.versions import SchemaHistory, TableDefinition
 
 T = TableId("shop", "t")
 LESS = "PARTITION {} VALUES LESS THAN ({})"

@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.model.table import TableId
-from replicator.schema.ddl.rows import ChangedTables
+from replicator.schema.ddl.dml import ChangedTables
 from replicator.sources.binlog.deviations import Cascade, changed_children
 
 A, B, C, D = (TableId("shop", name) for name in "abcd")

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection
 
 from replicator.model.table import TableId
-from replicator.schema.ddl.rows import changed_tables
+from replicator.schema.ddl.dml import changed_tables
 from replicator.sources.mysql.tables import changed_in_source
 
 ORDERS, LINES, NOTES = (TableId("shop", name) for name in ("orders", "lines", "notes"))
