@@ -11,7 +11,7 @@ Image = tuple[str, int, int, int, bool]
 
 
 def of(*images: Image) -> Pending:
-    columns = list(zip(*images, strict=True)) or [[] for _ in META]
+    columns: list[tuple[object, ...]] = list(zip(*images, strict=True)) or [()] * len(META)
     types = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.bool_())
     rows = {name: pa.array(values, kind) for name, values, kind in zip(META, columns, types, strict=True)}
     return classified(pa.table(rows), "shop.orders")
