@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from replicator.errors import Unsettled
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.model.changelog import RowKind
+from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
@@ -233,7 +233,9 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
         F.coalesce(is_after(state.boundary, change), F.lit(False)).alias("later"),
         F.coalesce(change.getField("kind").isin(*_BEFORE), F.lit(False)).alias("before"),
     )
-    wanted = rows.where(_wanted(change, state.since, state.boundary))
+    # The mirror never got a replayed change of a key that had changed since.
+    applied = F.coalesce(change.getField("commit") != F.lit(NOT_APPLIED), F.lit(True))
+    wanted = rows.where(_wanted(change, state.since, state.boundary)).where(applied)
     if state.since is None:
         # All others are before the boundary, and the result is computed from the rows.
         wanted = wanted.where(is_after(state.boundary, change))

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,6 +22,7 @@ from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.model.common import counted, quoted
 from replicator.pipelines.inputs.states import WEIGHT, snapshot_rows
+from replicator.pipelines.literals import is_among
 
 DRIVER_ROWS: Final = 50_000
 """Up to this number of changed rows, the driver writes them itself."""
@@ -87,16 +89,26 @@ def _stage(
         _check_key(changes, held, key)
     data = _stage_rows(lake, table, changes, held) if added else []
     failpoints.reach("after-pipeline-files")
-    deletes = _stage_deletes(lake, table, changes, removed, key) if removed else StagedDeletes()
+    deletes = _stage_deletes(lake, table, changes, held, removed, key) if removed else StagedDeletes()
     return StagedChanges(Staged(data, deletes), added, removed)
 
 
 def _stage_deletes(
-    lake: Lake, table: LakeTable, changes: DataFrame, removed: int, key: Sequence[str]
+    lake: Lake,
+    table: LakeTable,
+    changes: DataFrame,
+    held: pa.Table | None,
+    removed: int,
+    key: Sequence[str],
 ) -> StagedDeletes:
     gone = changes.where(F.col(WEIGHT) < 0).withColumn(_WANTED, -F.col(WEIGHT)).drop(WEIGHT)
     snapshot = table.snapshot_id
-    found = POSITIONS.empty_table() if snapshot is None else _positions(lake, table, gone, key)
+    names = list(key) or [name for name in gone.columns if name != _WANTED]
+    found = POSITIONS.empty_table()
+    if snapshot is not None:
+        found = _positions(
+            snapshot_rows(lake, table).where(_is_near(held, names)), gone, names, unique=bool(key)
+        )
     if found.num_rows != removed or snapshot is None:
         raise MissingRows(
             f"{counted(removed, 'row')} of {table.namespace}.{table.name} must be replaced, and it has "
@@ -142,15 +154,27 @@ def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table
     return list(stage_data(lake, table, as_table(lake, table, rows)))
 
 
-def _positions(lake: Lake, table: LakeTable, gone: DataFrame, key: Sequence[str]) -> pa.Table:
-    """Return the positions of the rows that go: by their key, or of equal rows as many as go."""
-    names = list(key) or [name for name in gone.columns if name != _WANTED]
+def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:
+    """Return a condition that all rows that go meet, by which files are skipped that have none of them."""
+    found = F.lit(True)
+    if held is not None:
+        gone = held.filter(pc.less(held.column(WEIGHT), 0))
+        for name in names:
+            if pa.types.is_nested(held.schema.field(name).type):
+                continue
+            condition = is_among(name, pc.unique(gone.column(name)).to_pylist())
+            found = found if condition is None else found & condition
+    return found
+
+
+def _positions(stored: DataFrame, gone: DataFrame, names: Sequence[str], *, unique: bool) -> pa.Table:
+    """Return the positions of the rows that go, by the columns `names`: of equal rows as many as go."""
     places = [F.col("_file").alias(_PATH), F.col("_pos").alias(_POS)]
-    stored = snapshot_rows(lake, table).select(*(F.col(quoted(name)) for name in names), *places)
+    stored = stored.select(*(F.col(quoted(name)) for name in names), *places)
     wanted = gone.select(*(F.col(quoted(n)).alias(f"_replicator_g{i}") for i, n in enumerate(names)), _WANTED)
     same = [stored[quoted(n)].eqNullSafe(F.col(f"_replicator_g{i}")) for i, n in enumerate(names)]
     found = stored.join(F.broadcast(wanted), reduce(SparkColumn.__and__, same))
-    if not key:
+    if not unique:
         alike = Window.partitionBy(*(F.col(quoted(name)) for name in names)).orderBy(_PATH, _POS)
         found = found.withColumn("_replicator_nth", F.row_number().over(alike))
         found = found.where(F.col("_replicator_nth") <= F.col(_WANTED))

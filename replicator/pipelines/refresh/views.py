@@ -1,10 +1,8 @@
 """The views that the queries of a plan read, and the results of its steps that are kept while it runs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date
-from decimal import Decimal
 from functools import reduce
 from typing import Final
 
@@ -12,18 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from replicator.jvm.spark import local_frame
 from replicator.model.common import quoted
+from replicator.pipelines.literals import is_among
 from replicator.pipelines.query.narrow import Narrow
 
 HELD_ROWS: Final = 50_000
 """Up to this number of rows, the driver holds what a step keeps."""
-_LITERALS: Final = 1_000
-"""A step reads only rows with one of so many values of a column at most."""
-_PLAIN: Final = (int, str, date, Decimal, type(None))
-"""Values that a condition can have as literals, by which Iceberg skips files."""
 
 
 @dataclass(slots=True)
@@ -85,7 +79,7 @@ class Views:
         # Names of columns may differ in letter case.
         names = [name for name in rows.column_names if name.lower() == narrow.by_column.lower()]
         values = pc.unique(rows.column(names[0]))
-        return None if len(values) > _LITERALS else is_among(narrow.column, values.to_pylist())
+        return is_among(narrow.column, values.to_pylist())
 
     def drop(self) -> None:
         """Remove all views, and what was kept."""
@@ -93,12 +87,3 @@ class Views:
             self.spark.catalog.dropTempView(name)
         for kept in self._persisted:
             kept.unpersist()
-
-
-def is_among(column: str, values: Sequence[object]) -> SparkColumn | None:
-    """Return the condition that a column is null-safe among values; None if these are no literals."""
-    if not all(isinstance(value, _PLAIN) and not isinstance(value, bool) for value in values):
-        return None
-    known = [value for value in values if value is not None]
-    either = F.col(quoted(column)).isin(known) if known else F.lit(False)
-    return either | F.col(quoted(column)).isNull() if len(known) < len(values) else either
