@@ -141,3 +141,30 @@ def test_pipeline_that_fails_stops_only_those_that_read_its_result(lake: LakeHar
     round_.write(transactions=20)
     pipelines.refreshed()
     assert pipelines.rows("reader") == {(len(source.tables[0].rows),): 1}
+
+
+def test_changed_definition_replaces_the_result(lake: LakeHarness) -> None:
+    source = Source(9, alters=0, truncates=False)
+    source.start(["bigint"], 20)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    pipelines.define("counted", "SELECT id, number FROM shop.t0_bigint WHERE number >= 0")
+    round_.write(transactions=10)
+    pipelines.refreshed()
+    query = "SELECT number, count(*) AS n FROM shop.t0_bigint GROUP BY number"
+    pipelines.define("counted", f"-- key: number\n{query}")
+
+    def reach(reached: str) -> None:
+        if reached == "between-pipeline-renames":
+            raise PowerCut
+
+    with pytest.raises(PowerCut), failpoints.on_reach(reach):
+        pipelines.refresh()
+    pipelines.refreshed()
+    assert pipelines.rows("counted") == oracle(
+        query, [("t0_bigint", source.tables[0], rows_at(source.tables[0]))]
+    )
+    round_.write(transactions=10)
+    assert str(pipelines.refreshed()["counted"].outcome) == "changed"
+    assert pipelines.rows("counted") == oracle(
+        query, [("t0_bigint", source.tables[0], rows_at(source.tables[0]))]
+    )
