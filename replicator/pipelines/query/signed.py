@@ -34,11 +34,12 @@ from replicator.pipelines.query.blocks import (
     side_of,
     unnested,
 )
+from replicator.pipelines.query.names import HIDDEN
 from replicator.pipelines.query.numeric import BIGINT, Exact, exact_type
 
 WEIGHT: Final = "_weight"
 """Column of a change: above 0 for rows that appear, below 0 for rows that go."""
-STATE: Final = "_state"
+STATE: Final = HIDDEN
 """Column of a result: the state of its groups."""
 ROWS: Final = "rows"
 _SHIFTED: Final = "_before"

@@ -260,6 +260,18 @@ def test_dropped_rows_are_left_out_of_the_result_and_can_be_counted() -> None:
     assert "COALESCE" not in plan.full_unchecked
 
 
+@pytest.mark.parametrize("name", ["_weight", "_State"])
+def test_names_of_hidden_columns_are_refused(name: str) -> None:
+    assert (
+        f"{name} is the name of a hidden column" in refused(f"SELECT id AS {name} FROM shop.orders").message
+    )
+    with pytest.raises(PipelineError, match="is the name of a hidden column"):
+        planned(
+            "SELECT id FROM s.t WHERE _weight > 1",
+            {TableName("s", "t"): InputSchema({"id": "int", "_weight": "int"})},
+        )
+
+
 def test_names_keep_their_spelling() -> None:
     plan = planned("-- key: OrderId\nSELECT ID AS orderId, sum(V) AS `Größe` FROM shop.orders GROUP BY ID")
     assert plan.columns == ("orderId", "Größe")
