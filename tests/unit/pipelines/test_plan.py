@@ -165,6 +165,10 @@ def test_an_input_without_changelog_is_only_read_as_a_whole() -> None:
             "avg() of numbers with so many digits",
         ),
         (
+            "SELECT k, sum(CAST(v AS DECIMAL(28, 2))) AS s FROM shop.orders GROUP BY k",
+            "sum() of numbers with so many digits",
+        ),
+        (
             "SELECT k, count(DISTINCT v) AS s FROM shop.orders GROUP BY k",
             "count() of distinct or several values",
         ),
