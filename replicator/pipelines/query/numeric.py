@@ -1,6 +1,7 @@
 """Types of exact numbers in Spark, of which sums can be subtracted from.
 
 Spark's rules for the precision of decimals are those of `DecimalPrecision` with loss of precision allowed, its default.
+A type may be wider here than in Spark, which looks at the value of an integer literal; its scale is the same.
 """
 
 from collections.abc import Callable, Mapping

@@ -20,7 +20,7 @@ from tests.support.pipeline_queries import SCHEMAS, Queries, Row, random_row
 from tests.support.pipeline_shapes import SHAPES
 
 REFRESHES = 2
-SEEDS = 4
+SEEDS = 3
 
 
 def planned(query: str) -> Plan:
