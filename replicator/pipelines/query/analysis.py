@@ -7,7 +7,7 @@ or of the input.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlglot import exp
@@ -19,7 +19,7 @@ from replicator.pipelines.query.definition import DIALECT, Definition
 from replicator.pipelines.query.functions import refuse_functions, use_known_names
 from replicator.pipelines.query.graph import name_of, references
 from replicator.pipelines.query.header import check_header
-from replicator.pipelines.query.names import TableName, similar
+from replicator.pipelines.query.names import HIDDEN, TableName, similar
 
 ORIGIN: Final = "_origin"
 """Column of the rows of a pattern: namespace and name of the table."""
@@ -115,7 +115,9 @@ def _read(
             node, reason, similar(str(name), known) or "replicator status lists the tables"
         )
     if not name.is_pattern:
-        return Read(name, (found[0],), schemas[found[0]], (), node.copy())
+        schema = schemas[found[0]]
+        visible = {column: kind for column, kind in schema.columns.items() if column != HIDDEN}
+        return Read(name, (found[0],), replace(schema, columns=visible), (), node.copy())
     first, *others = found
     columns = schemas[first].columns
     for other in others:

@@ -3,8 +3,12 @@
 import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from replicator.model.common import has_wildcard, matches, quoted
+
+HIDDEN: Final = "_state"
+"""Column of results that pipelines do not read: the state of groups."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,6 +1,7 @@
 """Types of exact numbers in Spark, of which sums can be subtracted from.
 
 Spark's rules for the precision of decimals are those of `DecimalPrecision` with loss of precision allowed, its default.
+A type may be wider here than in Spark, which looks at the value of an integer literal; its scale is the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import Final
 
 from sqlglot import exp
 
-_MAX: Final = 38
+MAX_PRECISION: Final = 38
 _MIN_SCALE: Final = 6
 BIGINT: Final = "BIGINT"
 _INTEGERS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, BIGINT: 20}
@@ -32,7 +33,7 @@ class Exact:
     @property
     def sum(self) -> "Exact":
         """The type of a sum of such numbers."""
-        return _LONG if self.integer else Exact(min(_MAX, self.precision + 10), self.scale)
+        return _LONG if self.integer else Exact(min(MAX_PRECISION, self.precision + 10), self.scale)
 
     @property
     def mean(self) -> "Exact | None":
@@ -42,8 +43,10 @@ class Exact:
         """
         if self.integer:
             return None
-        mean = Exact(min(_MAX, self.precision + 4), min(_MAX, self.scale + 4))
-        enough = self.precision + 14 <= _MAX and _divided(self.sum, Exact(20)).scale >= mean.scale + 8
+        mean = Exact(min(MAX_PRECISION, self.precision + 4), min(MAX_PRECISION, self.scale + 4))
+        enough = (
+            self.precision + 14 <= MAX_PRECISION and _divided(self.sum, Exact(20)).scale >= mean.scale + 8
+        )
         return mean if enough else None
 
 
@@ -95,7 +98,7 @@ def _literal(node: exp.Literal) -> Exact | None:
         kind = "INT" if int(whole) < 2**31 else BIGINT
         return Exact(_INTEGERS[kind], 0, kind) if int(whole) < 2**63 else None
     digits = len(whole.lstrip("0")) + len(fraction)
-    return Exact(max(digits, len(fraction), 1), len(fraction)) if digits <= _MAX else None
+    return Exact(max(digits, len(fraction), 1), len(fraction)) if digits <= MAX_PRECISION else None
 
 
 def _values(node: exp.Expr) -> list[exp.Expr]:
@@ -116,7 +119,7 @@ def _same(kinds: list[Exact | None]) -> Exact | None:
     widest = known[0]
     for kind in known[1:]:
         widest = _wider(widest, kind)
-    return widest if widest.precision <= _MAX else None
+    return widest if widest.precision <= MAX_PRECISION else None
 
 
 def _wider(a: Exact, b: Exact) -> Exact:
@@ -127,10 +130,10 @@ def _wider(a: Exact, b: Exact) -> Exact:
 
 
 def _adjusted(precision: int, scale: int) -> Exact:
-    if precision <= _MAX:
+    if precision <= MAX_PRECISION:
         return Exact(precision, scale)
     whole = precision - scale
-    return Exact(_MAX, max(_MAX - whole, min(scale, _MIN_SCALE)))
+    return Exact(MAX_PRECISION, max(MAX_PRECISION - whole, min(scale, _MIN_SCALE)))
 
 
 def _summed(a: Exact, b: Exact) -> Exact | None:
@@ -138,14 +141,14 @@ def _summed(a: Exact, b: Exact) -> Exact | None:
         return _wider(a, b)
     scale = max(a.scale, b.scale)
     precision = max(a.precision - a.scale, b.precision - b.scale) + scale + 1
-    return _adjusted(precision, scale) if precision <= _MAX else None
+    return _adjusted(precision, scale) if precision <= MAX_PRECISION else None
 
 
 def _multiplied(a: Exact, b: Exact) -> Exact | None:
     if a.integer and b.integer:
         return _wider(a, b)
     precision = a.precision + b.precision + 1
-    return _adjusted(precision, a.scale + b.scale) if precision <= _MAX else None
+    return _adjusted(precision, a.scale + b.scale) if precision <= MAX_PRECISION else None
 
 
 def _divided(a: Exact, b: Exact) -> Exact:

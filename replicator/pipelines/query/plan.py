@@ -36,7 +36,7 @@ from replicator.pipelines.query.blocks import NotMaintained, unnested
 from replicator.pipelines.query.definition import DIALECT, Action, Expectation, Refresh
 from replicator.pipelines.query.narrow import Step
 from replicator.pipelines.query.recomputing import recomputing_steps
-from replicator.pipelines.query.signed import Invertible, check_linear, invertible, over_now
+from replicator.pipelines.query.signed import STATE, WEIGHT, Invertible, check_linear, invertible, over_now
 from replicator.pipelines.query.views import Input, Views
 
 _VERSION: Final = 1
@@ -96,6 +96,10 @@ def plan_of(analysed: Analysed) -> Plan:
         PipelineError: the pipeline demands that it is by what changed, and that is impossible.
     """
     definition = analysed.definition
+    for name in (*analysed.columns, *(name for read in analysed.inputs for name in read.columns)):
+        if name.lower() in (STATE, WEIGHT):
+            reason = f"{name} is the name of a hidden column"
+            raise definition.error(analysed.query, reason, "name the column otherwise with AS")
     drops = tuple(e.condition for e in definition.expectations if e.action is Action.DROP)
     planner = _Planner(analysed, Views(analysed), drops)
     if definition.refresh is Refresh.FULL:

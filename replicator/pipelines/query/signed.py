@@ -34,14 +34,15 @@ from replicator.pipelines.query.blocks import (
     side_of,
     unnested,
 )
-from replicator.pipelines.query.numeric import BIGINT, Exact, exact_type
+from replicator.pipelines.query.names import HIDDEN
+from replicator.pipelines.query.numeric import BIGINT, MAX_PRECISION, Exact, exact_type
 
 WEIGHT: Final = "_weight"
 """Column of a change: above 0 for rows that appear, below 0 for rows that go."""
-STATE: Final = "_state"
+STATE: Final = HIDDEN
 """Column of a result: the state of its groups."""
 ROWS: Final = "rows"
-_SHIFTED: Final = "_before"
+_TOO_LONG: Final = "{} of numbers with so many digits, which cannot be subtracted"
 
 
 class Tables(Protocol):
@@ -393,6 +394,9 @@ class _State:
     def sum(self, node: exp.AggFunc) -> exp.Expr:
         """Return the sum of values; null if there are none."""
         kind = self._exact(node)
+        if kind.scale and kind.sum.precision >= MAX_PRECISION:
+            # The sum of two such sums would lose its last digit.
+            raise NotMaintained(_TOO_LONG.format(shown(node)), node, "CAST the argument to fewer digits")
         return _if_any(self._term(node.this), self._term(node.this, kind.sum))
 
     def mean(self, node: exp.AggFunc) -> exp.Expr:
@@ -405,9 +409,7 @@ class _State:
         else:
             total, mean = self._term(value, kind.sum), kind.mean
             if not kind.integer and mean is None:
-                raise NotMaintained(
-                    f"{shown(node)} of numbers with so many digits, which cannot be subtracted", node
-                )
+                raise NotMaintained(_TOO_LONG.format(shown(node)), node, "CAST the argument to fewer digits")
         count = self._term(node.this)
         if mean is None:
             quotient: exp.Expr = exp.Div(

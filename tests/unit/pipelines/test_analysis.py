@@ -78,6 +78,14 @@ def test_a_pattern_is_one_input_with_the_origin_of_its_rows() -> None:
     assert (read.columns, read.schema.key) == (("v", "_origin"), ("_origin", "id"))
 
 
+def test_the_hidden_column_of_a_result_is_not_read() -> None:
+    schemas = {
+        TableName("p", "sums"): InputSchema({"k": "int", "s": "bigint", "_state": "struct<rows:bigint>"})
+    }
+    found = analyse(parse_definition("SELECT * FROM p.sums", "x", "x.sql"), schemas)
+    assert found.columns == ("k", "s")
+
+
 def test_the_query_has_neither_with_nor_named_windows() -> None:
     found = analysed(
         "WITH p AS (SELECT id, v FROM shop.orders), q AS (SELECT * FROM p WHERE v > 1) "

@@ -1,4 +1,4 @@
-"""Types of exact numbers; the expected ones are what Spark 4.0 says of the same expressions."""
+"""Types of exact numbers, by Spark's rules for decimals; of integer literals they may be wider than Spark's."""
 
 import pytest
 import sqlglot

@@ -165,6 +165,10 @@ def test_an_input_without_changelog_is_only_read_as_a_whole() -> None:
             "avg() of numbers with so many digits",
         ),
         (
+            "SELECT k, sum(CAST(v AS DECIMAL(28, 2))) AS s FROM shop.orders GROUP BY k",
+            "sum() of numbers with so many digits",
+        ),
+        (
             "SELECT k, count(DISTINCT v) AS s FROM shop.orders GROUP BY k",
             "count() of distinct or several values",
         ),
@@ -258,6 +262,18 @@ def test_dropped_rows_are_left_out_of_the_result_and_can_be_counted() -> None:
     assert "COALESCE((v > 1), FALSE)" in plan.steps[-1].sql
     assert "COALESCE((v > 1), FALSE)" in plan.full
     assert "COALESCE" not in plan.full_unchecked
+
+
+@pytest.mark.parametrize("name", ["_weight", "_State"])
+def test_names_of_hidden_columns_are_refused(name: str) -> None:
+    assert (
+        f"{name} is the name of a hidden column" in refused(f"SELECT id AS {name} FROM shop.orders").message
+    )
+    with pytest.raises(PipelineError, match="is the name of a hidden column"):
+        planned(
+            "SELECT id FROM s.t WHERE _weight > 1",
+            {TableName("s", "t"): InputSchema({"id": "int", "_weight": "int"})},
+        )
 
 
 def test_names_keep_their_spelling() -> None:
