@@ -4,6 +4,7 @@
     ├── UsageError                  exit 2   the command line is invalid
     │   └── MirrorRuns                       another process on this machine runs the mirror
     ├── ConfigError                 exit 2   the configuration file is missing, unreadable or invalid
+    │   └── PipelineError                    a pipeline file that cannot be used, or not with the tables of the lake
     ├── JavaMissing                 exit 2   Java is missing or too old
     ├── CheckFailed                 exit 1   a preflight check or comparison failed
     │   └── NotCaughtUp                      a run ended before the mirror reached the source's position
@@ -119,6 +120,18 @@ class ConfigError(ReplicatorError):
     """The configuration file is missing, unreadable or invalid."""
 
     exit_code = 2
+
+
+class PipelineError(ConfigError):
+    """A pipeline file cannot be used, or not with the tables that it reads."""
+
+    @classmethod
+    def at(
+        cls, file: str, line: int, column: int | None, reason: str, hint: str | None = None
+    ) -> "PipelineError":
+        """Return the error for a place in a file; lines and columns are counted from 1."""
+        place = f"{file}:{line}" if column is None else f"{file}:{line}:{column}"
+        return cls(f"{place}: {reason}", hint or f"edit line {line} of {file}")
 
 
 class JavaMissing(ReplicatorError):

@@ -12,6 +12,7 @@ from replicator.cli import (
     drop,
     inspect,
     maintain,
+    pipeline,
     quarantine,
     rebuild,
     reload,
@@ -95,6 +96,9 @@ app.command("consume")(consume.consume)
 app.command("record")(archive.record)
 app.command("replay")(archive.replay)
 app.command("archive")(archive.archive)
+app.add_typer(
+    pipeline.app, name="pipeline", short_help="Tables that are computed from mirrors, and kept current."
+)
 app.add_typer(quarantine.app, name="quarantine", short_help="List, replay or drop quarantined events.")
 app.add_typer(stack.app, name="stack", short_help="Start, stop or inspect a local MySQL, Kafka and Connect.")
 

@@ -20,6 +20,7 @@ from replicator.config.sections import (
     KafkaLog,
     MaintenanceConfig,
     MirrorColumnsConfig,
+    PipelinesConfig,
     TableMaintenanceConfig,
     TagsConfig,
     Unlisted,
@@ -187,6 +188,11 @@ class LakeConfig(Section):
         return self.namespace_of(LakeRole.CHANGELOG)
 
     @property
+    def pipelines_namespace(self) -> str:
+        """The namespace of the results of pipelines that name no other one."""
+        return f"{self.namespace}_pipelines"
+
+    @property
     def ops_namespace(self) -> str:
         """The namespace of the quarantine and other operational tables."""
         return f"{self.namespace}_ops"
@@ -318,6 +324,7 @@ class Config(Section):
     heal: HealConfig = HealConfig()
     maintenance: MaintenanceConfig = MaintenanceConfig()
     tags: TagsConfig = TagsConfig()
+    pipelines: Annotated[PipelinesConfig, Field(default={}, validate_default=True)]
     verify: VerifyConfig = DEFAULT_VERIFY
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     spark: SparkConfig = SparkConfig()

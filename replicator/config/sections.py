@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, Protocol, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from replicator.config.paths import Location
+from replicator.config.paths import LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.values import NAME, STRICT, ColumnPattern, Duration, ReplicaUrl, Size, TablePattern
 from replicator.model.common import matches
@@ -378,6 +378,18 @@ class TagsConfig(BaseModel):
         if every is not None and every < _SHORTEST_INTERVAL:
             raise ValueError('must be at least "1 minute": each tag adds a commit to every lake table')
         return every
+
+
+class PipelinesConfig(BaseModel):
+    """`[pipelines]`: the folder of the pipelines, one file NAME.sql each, and how often their results are refreshed.
+
+    `every` is in seconds; a pipeline may say otherwise.
+    """
+
+    model_config = STRICT
+
+    folder: Annotated[LocalPath, Field(default="pipelines", validate_default=True)]
+    every: Duration = 10.0
 
 
 class VerifyConfig(BaseModel):

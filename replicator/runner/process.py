@@ -18,6 +18,7 @@ from replicator.runner.archive_run import (
 )
 from replicator.runner.build import Supervision
 from replicator.runner.kafka_log import open_kafka_log
+from replicator.runner.pipelines import refresh_once
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -118,12 +119,15 @@ def replay(
         CheckFailed: the lake lacks events from before the wanted part.
         UsageError: the archive has no such part.
     """
+    is_whole = archive is None and wanted is None
     log, wanted = open_archive(config, archive), wanted or ReplayRange()
     with contextlib.closing(log):
         starts = limit_archive(log, wanted)
         with _started(config, log, on_batch, wanted.tables) as scheduler:
             check_range(scheduler, log, wanted, starts)
             apply_archive(scheduler, on_progress)
+            if is_whole and not scheduler.stopping.is_set():
+                refresh_once(config, scheduler.context.spark, scheduler.stopping)
         return scheduler.summary()
 
 

@@ -17,6 +17,7 @@ from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
 from replicator.runner.build import Supervision, open_context, open_scheduler
 from replicator.runner.lock import only_one
+from replicator.runner.pipelines import following_pipelines, refresh_once
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -126,8 +127,19 @@ class Sessions:
                     self._record.follows()
                 _LOG.info("following the log", trigger_seconds=config.apply.trigger)
                 stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)
-                follow(stream, goal)
+                with self._pipelines(config, spark):
+                    follow(stream, goal)
                 self._summary = scheduler.summary()
+
+    @contextlib.contextmanager
+    def _pipelines(self, config: Config, spark: SparkSession) -> Iterator[None]:
+        """Keep the results of pipelines current while the block runs, or bring them up to date at its end."""
+        if self._until_caught_up:
+            yield
+            refresh_once(config, spark)
+            return
+        with following_pipelines(config, spark):
+            yield
 
     def _start(self, session: NextSession) -> SparkSession:
         """Start what all sessions share."""

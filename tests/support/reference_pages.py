@@ -186,6 +186,7 @@ SECTIONS: Final = (
     "schema_changes",
     "maintenance",
     "tags",
+    "pipelines",
     "verify",
     "spark",
     "table",

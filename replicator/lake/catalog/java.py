@@ -82,6 +82,7 @@ class JavaClasses:
         self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
         self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
         self.for_spark = SparkClasses(jvm)
+        self.spark_schemas = _class(jvm, iceberg + "spark.SparkSchemaUtil")
         self.collections = _class(jvm, "java.util.Collections")
         self.hash_map = _class(jvm, "java.util.HashMap")
         self.array_list = _class(jvm, "java.util.ArrayList")

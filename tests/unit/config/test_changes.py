@@ -64,6 +64,8 @@ RELOADABLE = [
     "maintenance.slice_bytes",
     "maintenance.max_share",
     "maintenance.max_lag",
+    "pipelines.folder",
+    "pipelines.every",
     "tags.every",
     "tags.keep",
     "verify.enabled",

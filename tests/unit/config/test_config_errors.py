@@ -89,7 +89,7 @@ BUKKET = (
             "[zzz]",
             (
                 "21: zzz: unknown section; known are apply, bootstrap, columns, heal, lake, log, maintenance, mirror, "
-                "schema_changes, source, spark, table, tags, verify"
+                "pipelines, schema_changes, source, spark, table, tags, verify"
             ),
         ),
         (

@@ -102,6 +102,8 @@ def test_property_names_are_unchanged() -> None:
         "replicator.verified.",
         "replicator.checks.",
         "replicator.compared.",
+        "replicator.pipeline",
+        "replicator.pipeline-paused.",
     }
 
 
@@ -144,6 +146,10 @@ def test_failpoint_names_are_unchanged() -> None:
         "after-rebuild-create",
         "before-rebuild-commit",
         "between-commits",
+        "after-pipeline-files",
+        "before-pipeline-commit",
+        "after-pipeline-commit",
+        "between-pipeline-renames",
     }
     assert 'environ.get("REPLICATOR_CRASH_AT", "")' in Path(failpoints.__file__).read_text(encoding="utf-8")
 
@@ -160,6 +166,7 @@ def test_names_of_namespaces_and_tables_are_unchanged() -> None:
         "shop_ops",
         "quarantine",
     )
+    assert lake.pipelines_namespace == "shop_pipelines"
     assert str(TableId("shop", "orders")) == "shop.orders"
     assert lake_names(["id", "_file", "_file_"]) == {"id": "id", "_file": "_file__", "_file_": "_file_"}
 

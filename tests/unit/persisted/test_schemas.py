@@ -41,6 +41,8 @@ from replicator.model.reread import (
 )
 from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.output.record import RECORD_KEY, ResultRecord
 from replicator.schema.evolution.changes import (
     FOLLOWED_KEY,
     KEPT_KEY,
@@ -71,6 +73,7 @@ FULL = {
     SOURCE_KEY: "shop.orders",
     MIRROR_KEY: "shop",
     CREATED_KEY: "file:/lake/shop/orders",
+    RECORD_KEY: ResultRecord("revenue", "0123456789abcdef", Boundary("binlog.000007", 1234)).to_json(),
     RULES_KEY: '{"email": "hash 0a1b2c3d"}',
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.values()) if MARKER.truncate else "",

@@ -1,0 +1,192 @@
+"""`replicator pipeline`: list, explain, refresh, check and drop pipelines."""
+
+# ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
+
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.errors import UsageError
+
+if TYPE_CHECKING:
+    from replicator.pipelines.service import Result
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline: its file without .sql.")]
+_Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Only these, and those that they read.", show_default=False),
+]
+_Wait = Annotated[
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", help="How long to wait until the mirrors have all changes of the source."
+    ),
+]
+
+_HELP = """Tables that are computed from mirrors, and kept current.
+
+A pipeline is a file NAME.sql in the folder `pipelines` beside the configuration: one SELECT in Spark SQL, after
+comment lines that say more of its result:
+
+\b
+  -- key: day, country
+  -- description: revenue by day and country
+  SELECT to_date(o.created_at) AS day, c.country, sum(o.total) AS revenue
+  FROM shop.orders o JOIN shop.customers c ON c.id = o.customer_id
+  GROUP BY to_date(o.created_at), c.country
+
+Tables are named as they are in the lake. The result is the table NAMESPACE_pipelines.NAME.
+"""
+
+app = typer.Typer(
+    help=_HELP,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+@app.command("list")
+def list_(config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+    """List the pipelines, each after those that it reads, and the state of their results."""
+    from replicator.cli.render_pipeline import print_pipelines
+    from replicator.config import load
+    from replicator.operations.pipeline.status import list_pipelines
+
+    settings = load(config)
+    found = list_pipelines(settings)
+    print_pipelines(found, settings.pipelines.folder, as_json=as_json)
+    raise typer.Exit(1 if any(status.problem for status in found) else 0)
+
+
+@app.command()
+def show(name: _Name, config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+    """Explain a pipeline: what it reads, how its result is kept current, and what a refresh costs."""
+    from replicator.cli.render_pipeline import print_explained
+    from replicator.config import load
+    from replicator.operations.pipeline.status import show_pipeline
+
+    found = show_pipeline(load(config), name)
+    print_explained(found, as_json=as_json)
+    raise typer.Exit(1 if found.status.problem else 0)
+
+
+@app.command()
+def run(
+    names: _Names = None,
+    config: ConfigFile = DEFAULT_CONFIG,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on, at the interval of [pipelines] every.")
+    ] = False,
+    wait: _Wait = 60,
+    as_json: AsJson = False,
+) -> None:
+    """Bring results up to date, once or continuously.
+
+    All results reach the same boundary between two transactions of the source. A result is first computed as a whole,
+    from the mirrors as they are at the boundary, and then by what changed. A pipeline that fails is paused with a
+    reason; the others continue, except those that read its result. This command tries it again.
+
+    Exits with 1 if a pipeline was not refreshed.
+
+    \b
+    Examples:
+      replicator pipeline run
+      replicator pipeline run revenue --json
+      replicator pipeline run --follow
+    """
+    from replicator.cli.output import progress_bar
+    from replicator.cli.render_pipeline import print_results
+    from replicator.config import load
+    from replicator.operations.pipeline.refresh import follow_pipelines, refresh_pipelines
+    from replicator.runner.signals import stop_on_signals
+
+    settings = load(config)
+    if follow:
+        stopping = threading.Event()
+        with stop_on_signals(stopping):
+            follow_pipelines(
+                settings, names or (), stopping, lambda r: print_results(r, as_json=as_json, follows=True)
+            )
+        return
+    with progress_bar("starting Spark") as bar:
+        results = refresh_pipelines(settings, names or (), wait=wait, on_progress=bar)
+    print_results(results, as_json=as_json)
+    _exit(results)
+
+
+@app.command()
+def rebuild(
+    name: _Name, config: ConfigFile = DEFAULT_CONFIG, wait: _Wait = 60, as_json: AsJson = False
+) -> None:
+    """Compute a result as a whole, and replace it in one commit. The old one stays readable until then."""
+    from replicator.cli.output import progress_bar
+    from replicator.cli.render_pipeline import print_results
+    from replicator.config import load
+    from replicator.operations.pipeline.refresh import refresh_pipelines
+
+    with progress_bar("starting Spark") as bar:
+        results = refresh_pipelines(load(config), [name], rebuild=True, wait=wait, on_progress=bar)
+    print_results(results, as_json=as_json)
+    _exit(results)
+
+
+@app.command()
+def check(names: _Names = None, config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+    """Compute results as a whole, at the boundaries where they are, and compare them row for row.
+
+    Exits with 1 if a result differs.
+    """
+    from replicator.cli.output import progress_bar
+    from replicator.cli.render_pipeline import print_checked
+    from replicator.config import load
+    from replicator.operations.pipeline.refresh import check_pipelines
+
+    with progress_bar("starting Spark") as bar:
+        found = check_pipelines(load(config), names or (), bar)
+    print_checked(found, as_json=as_json)
+    raise typer.Exit(0 if all(checked.is_equal for checked in found) else 1)
+
+
+@app.command()
+def drop(
+    name: _Name,
+    config: ConfigFile = DEFAULT_CONFIG,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop the result of a pipeline, with its files.
+
+    As long as the file of the pipeline exists, the next refresh computes it again.
+    """
+    from replicator.cli.output import print_json
+    from replicator.config import load
+    from replicator.operations.pipeline.refresh import drop_result
+
+    settings = load(config)
+    if not yes:
+        _confirm(name)
+    table = drop_result(settings, name)
+    if as_json:
+        print_json({"version": 1, "pipeline": name, "dropped": table})
+    else:
+        print(f"{name} had no result" if table is None else f"dropped {table}")
+
+
+def _confirm(name: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "the command asks for confirmation, but standard input is not a terminal", "add --yes"
+        )
+    if not typer.confirm(f"Drop the result of {name} and its files?", err=True):
+        raise typer.Exit(1)
+
+
+def _exit(results: "Sequence[Result]") -> None:
+    from replicator.pipelines.service import NotRefreshed
+
+    raise typer.Exit(1 if any(isinstance(result, NotRefreshed) for result in results) else 0)

@@ -1,0 +1,198 @@
+"""Print what the commands for pipelines report."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+from replicator.model.common import counted
+from replicator.operations.pipeline.status import Explained, PipelineStatus
+
+if TYPE_CHECKING:
+    from replicator.pipelines.checking import Checked
+    from replicator.pipelines.refresh.refresh import Refreshed
+    from replicator.pipelines.service import NotRefreshed, Result
+
+
+def print_pipelines(found: Sequence[PipelineStatus], folder: Path, *, as_json: bool) -> None:
+    """Print the pipelines."""
+    if as_json:
+        print_json({"version": 1, "pipelines": [_status_values(status) for status in found]})
+        return
+    console = new_console()
+    if not found:
+        console.print(
+            f"There are no pipelines: write a SELECT to {folder}/NAME.sql", soft_wrap=True, markup=False
+        )
+        return
+    table = new_table("pipeline", "state", "kept current by", "rows", "up to", "result")
+    for status in found:
+        rows = "" if status.rows is None else f"{status.rows:,}"
+        table.add_row(
+            status.name, coloured(status.state), status.rule or "", rows, status.boundary or "", status.table
+        )
+    console.print(table)
+    for status in found:
+        for line in _problem_lines(status.problem, status.hint):
+            console.print(line, soft_wrap=True)
+
+
+def print_explained(found: Explained, *, as_json: bool) -> None:
+    """Print a pipeline with its plan."""
+    status = found.status
+    if as_json:
+        steps = [{"view": view, "sql": sql} for view, sql in found.steps]
+        plan = {"plan": list(found.plan), "full": found.full, "steps": steps}
+        print_json({"version": 1, **_status_values(status), **plan})
+        return
+    console = new_console()
+    console.print(Text.assemble((status.name, "bold"), f" ({status.file})"), soft_wrap=True)
+    if status.description:
+        console.print(Text(status.description), soft_wrap=True)
+    rows = "" if status.rows is None else f", {counted(status.rows, 'row')}"
+    upto = "" if status.boundary is None else f", up to {status.boundary}"
+    console.print(
+        Text.assemble("result: ", status.table, " ", coloured(status.state), rows, upto), soft_wrap=True
+    )
+    for line in found.plan:
+        console.print(Text(line), soft_wrap=True)
+    for text in _problem_lines(status.problem, status.hint):
+        console.print(text, soft_wrap=True)
+
+
+def print_results(results: "Sequence[Result]", *, as_json: bool, follows: bool = False) -> None:
+    """Print what refreshes did; of several ones that follow each other, only what happened."""
+    values = [_result_values(result) for result in results]
+    if as_json and follows:
+        # One line for each round, for programs that read them as they come.
+        print(json.dumps({"version": 1, "pipelines": values}, ensure_ascii=False), flush=True)
+        return
+    if as_json:
+        print_json({"version": 1, "pipelines": values})
+        return
+    console = new_console()
+    for result, value in zip(results, values, strict=True):
+        if not follows or value["outcome"] != "same":
+            for line in _result_lines(result):
+                console.print(line, soft_wrap=True)
+
+
+def print_checked(found: "Sequence[Checked]", *, as_json: bool) -> None:
+    """Print comparisons of results with their computation as a whole."""
+    if as_json:
+        print_json({"version": 1, "pipelines": [_checked_values(checked) for checked in found]})
+        return
+    console = new_console()
+    for checked in found:
+        name = f"{checked.pipeline}: {counted(checked.rows, 'row')}, "
+        if checked.is_equal:
+            console.print(Text(f"{name}equal to its computation as a whole", style="green"), soft_wrap=True)
+            continue
+        differs = f"{name}{checked.missing:,} missing, {checked.extra:,} that should not be there"
+        console.print(Text(differs, style="red"), soft_wrap=True)
+        for sign, row in checked.examples:
+            shown = ", ".join(f"{column} = {value}" for column, value in row.items())
+            console.print(Text(f"  {sign} {shown}"), soft_wrap=True)
+        console.print(Text(f"next:  replicator pipeline rebuild {checked.pipeline}"), soft_wrap=True)
+
+
+def _status_values(status: PipelineStatus) -> dict[str, Any]:
+    refreshed = status.refreshed_ms
+    return {
+        "name": status.name,
+        "file": status.file,
+        "description": status.description,
+        "state": status.state,
+        "table": status.table,
+        "rule": status.rule,
+        "reads": list(status.reads),
+        "boundary": status.boundary,
+        "refreshed": None if refreshed is None else datetime.fromtimestamp(refreshed / 1000, UTC).isoformat(),
+        "rows": status.rows,
+        "problem": status.problem,
+        "hint": status.hint,
+    }
+
+
+def _result_values(result: "Result") -> dict[str, Any]:
+    from replicator.pipelines.service import NotRefreshed  # noqa: PLC0415 - it imports Spark
+
+    common = {"pipeline": result.pipeline, "table": str(result.table)}
+    if isinstance(result, NotRefreshed):
+        outcome = "waits" if result.waits else "paused"
+        return {**common, "outcome": outcome, "reason": result.reason, "hint": result.hint}
+    checks = [
+        {"name": c.name, "action": str(c.action), "rows": c.rows, "failed": c.failed} for c in result.checks
+    ]
+    return {
+        **common,
+        "outcome": str(result.outcome),
+        "boundary": str(result.boundary),
+        "reason": result.reason,
+        "changes": result.changes,
+        "added": result.added,
+        "removed": result.removed,
+        "seconds": round(result.seconds, 3),
+        "checks": checks,
+    }
+
+
+def _result_lines(result: "Result") -> Iterator[Text]:
+    from replicator.pipelines.service import NotRefreshed  # noqa: PLC0415 - it imports Spark
+
+    if isinstance(result, NotRefreshed):
+        yield from _not_refreshed(result)
+        return
+    text = f"{result.pipeline}: {_what(result)}, up to {result.boundary}, in {duration(result.seconds)}"
+    yield Text(text, style="green")
+    for check in result.checks:
+        if check.failed:
+            text = f"  {check.name}: {check.failed:,} of {counted(check.rows, 'row')} do not meet it ({check.action})"
+            yield Text(text, style="yellow")
+
+
+def _what(result: "Refreshed") -> str:
+    if result.added is None:
+        return f"computed as a whole ({result.reason})"
+    if not result.added and not result.removed:
+        return "nothing to change"
+    rows = f"{counted(result.added, 'row')} written, {result.removed:,} removed"
+    return f"{counted(result.changes, 'image')} of changes read, {rows}"
+
+
+def _not_refreshed(result: "NotRefreshed") -> Iterator[Text]:
+    state, colour = ("waits", "yellow") if result.waits else ("paused", "red")
+    yield Text(f"{result.pipeline}: {state}: {result.reason}", style=colour)
+    if result.hint:
+        yield Text(f"  next: {result.hint}")
+
+
+def _problem_lines(problem: str | None, hint: str | None) -> Iterator[Text]:
+    if problem is not None:
+        yield Text(f"error: {problem}", style="red")
+        if hint:
+            yield Text(f"next:  {hint}")
+
+
+def _checked_values(checked: "Checked") -> Mapping[str, Any]:
+    examples = [
+        {"sign": sign, "row": {k: _plain(v) for k, v in row.items()}} for sign, row in checked.examples
+    ]
+    return {
+        "pipeline": checked.pipeline,
+        "table": str(checked.table),
+        "boundary": str(checked.boundary),
+        "rows": checked.rows,
+        "equal": checked.is_equal,
+        "missing": checked.missing,
+        "extra": checked.extra,
+        "examples": examples,
+    }
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)

@@ -1,0 +1,1 @@
+"""`replicator pipeline`: list and explain pipelines, refresh and check their results, drop them."""

@@ -1,0 +1,262 @@
+"""What the lake says of each pipeline, and how it is kept current. Without Java."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from replicator.config import Config
+from replicator.errors import PipelineError, ReplicatorError
+from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
+from replicator.model.types import LakeType, spark_sql_name
+from replicator.pipelines.files import PipelineFiles, chosen, read_pipelines
+from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
+from replicator.pipelines.paused import pauses_in, text_hash
+from replicator.pipelines.query.analysis import InputSchema, analyse
+from replicator.pipelines.query.definition import Definition
+from replicator.pipelines.query.explain import explained
+from replicator.pipelines.query.graph import reads
+from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.plan import Plan, plan_of
+from replicator.pipelines.query.signed import STATE
+
+NEW: Final = "new"
+CURRENT: Final = "current"
+PAUSED: Final = "paused"
+CHANGED: Final = "changed"
+INVALID: Final = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """A pipeline and its result.
+
+    Attributes:
+        state: `new`: never refreshed; `current`: refreshed by its definition; `changed`: its definition differs from
+            that of the result; `paused`; `invalid`: it does not fit the lake.
+        table: the table of the result.
+        rule: how it is kept current; None if that is unknown.
+        reads: the tables that it reads.
+        boundary: up to where the result is.
+        refreshed_ms: when it was, milliseconds since the epoch.
+        rows: number of its rows.
+        problem, hint: why it is paused or invalid, and the next step.
+    """
+
+    name: str
+    file: str
+    description: str
+    state: str
+    table: str
+    rule: str | None
+    reads: tuple[str, ...]
+    boundary: str | None = None
+    refreshed_ms: int | None = None
+    rows: int | None = None
+    problem: str | None = None
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A pipeline with its plan.
+
+    Attributes:
+        plan: how it is kept current, in lines; none if it is invalid.
+        steps: the queries of a refresh, in their order, by the names of their views.
+        full: the query for the whole result.
+    """
+
+    status: PipelineStatus
+    plan: tuple[str, ...] = ()
+    steps: tuple[tuple[str, str], ...] = ()
+    full: str | None = None
+
+
+def list_pipelines(config: Config) -> list[PipelineStatus]:
+    """Return all pipelines, each after those that it reads; then those whose file cannot be used.
+
+    Raises:
+        PipelineError: pipelines read each other in a circle, or two write one table.
+        LakeUnavailable: the catalog cannot be read.
+    """
+    files = read_pipelines(config)
+    found = [found.status for found in _explain(config, files, files.definitions)]
+    return [*found, *(_broken(config, name, error) for name, error in files.broken.items())]
+
+
+def show_pipeline(config: Config, name: str) -> Explained:
+    """Return a pipeline with its plan.
+
+    Raises:
+        UsageError: there is no pipeline of the name.
+        PipelineError: its file cannot be used.
+        LakeUnavailable: as `list_pipelines`.
+    """
+    files = read_pipelines(config)
+    return _explain(config, files, chosen(files, [name], config))[0]
+
+
+def _broken(config: Config, name: str, error: PipelineError) -> PipelineStatus:
+    table = f"{config.lake.pipelines_namespace}.{name}"
+    file = str(config.pipelines.folder / f"{name}.sql")
+    return PipelineStatus(name, file, "", INVALID, table, None, (), problem=error.message, hint=error.hint)
+
+
+def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition]) -> list[Explained]:
+    file = config.lake.catalog_file
+    if file is not None and not file.exists():
+        # Without a lake, nothing is known of the tables.
+        return [Explained(_status(config, definition, None, None, {})) for definition in wanted]
+    with open_catalog(config.lake) as catalog:
+        known = KnownTables(catalog, config, files.definitions)
+        pauses = namespace_properties(catalog, config.lake.ops_namespace)
+        return [_explained(config, definition, known, pauses) for definition in wanted]
+
+
+def _explained(
+    config: Config, definition: Definition, known: "KnownTables", pauses: Mapping[str, str]
+) -> Explained:
+    plan, problem = None, None
+    try:
+        plan = plan_of(analyse(definition, known.schemas(definition)))
+    except PipelineError as error:
+        problem = error
+    result = known.load(definition.output(config.lake.pipelines_namespace))
+    status = _status(config, definition, result, plan, pauses, problem)
+    if plan is None:
+        return Explained(status)
+    steps = tuple((step.view, step.sql) for step in plan.steps)
+    return Explained(status, tuple(explained(plan)), steps, plan.full)
+
+
+def _status(
+    config: Config,
+    definition: Definition,
+    result: Table | None,
+    plan: Plan | None,
+    properties: Mapping[str, str],
+    problem: ReplicatorError | None = None,
+) -> PipelineStatus:
+    name = definition.output(config.lake.pipelines_namespace)
+    record = None if result is None else record_of(result.properties.get(RECORD_KEY), str(name))
+    marker = None if result is None else newest_marker(result)
+    pause = pauses_in(properties).get(definition.name)
+    state = _state(record, plan)
+    found, hint = (None, None) if problem is None else (problem.message, problem.hint)
+    if pause is not None and pause.text == text_hash(definition.text):
+        state, found, hint = PAUSED, found or pause.reason, hint or pause.hint
+    if problem is not None:
+        state = INVALID
+    return PipelineStatus(
+        definition.name,
+        definition.file,
+        definition.description,
+        state,
+        str(name),
+        None if plan is None else str(plan.rule),
+        tuple(map(str, reads(definition))),
+        None
+        if record is None
+        else str(record.boundary if marker is None else marker.position or record.boundary),
+        None if marker is None else marker.committed_ms,
+        _rows(result),
+        found,
+        hint,
+    )
+
+
+def _state(record: ResultRecord | None, plan: Plan | None) -> str:
+    if record is None:
+        return NEW
+    return CHANGED if plan is not None and plan.fingerprint != record.fingerprint else CURRENT
+
+
+def _rows(result: Table | None) -> int | None:
+    if result is None or (snapshot := result.current_snapshot()) is None or snapshot.summary is None:
+        return None
+    summary = snapshot.summary.additional_properties
+    deleted = int(summary.get("total-position-deletes") or 0)
+    return int(summary.get("total-records") or 0) - deleted
+
+
+class KnownTables:
+    """The tables of the lake that pipelines may read, loaded when they are needed."""
+
+    def __init__(self, catalog: Catalog, config: Config, definitions: Sequence[Definition]) -> None:
+        self._catalog, self._config = catalog, config
+        self._results = {d.output(config.lake.pipelines_namespace) for d in definitions}
+        self._loaded: dict[TableName, Table | None] = {}
+        self._names: list[TableName] | None = None
+
+    def load(self, name: TableName) -> Table | None:
+        """Load a table; None if there is none."""
+        if name not in self._loaded:
+            try:
+                self._loaded[name] = self._catalog.load_table((name.namespace, name.name))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                self._loaded[name] = None
+        return self._loaded[name]
+
+    def schemas(self, definition: Definition) -> dict[TableName, InputSchema]:
+        """Return the schemas of the tables that a pipeline reads, and if one is missing, the names of all others."""
+        found: dict[TableName, InputSchema] = {}
+        for wanted in reads(definition):
+            if not wanted.is_pattern and (table := self.load(wanted)) is not None:
+                found[wanted] = self._schema(wanted, table)
+                continue
+            names = [name for name in self._every() if wanted.names(name)]
+            found |= {
+                name: self._schema(name, table) for name in names if (table := self.load(name)) is not None
+            }
+            if not names:
+                found |= {name: InputSchema({}) for name in self._every() if name not in found}
+        return found
+
+    def _every(self) -> list[TableName]:
+        lake = self._config.lake
+        spaces = {lake.namespace, lake.changes_namespace, *(name.namespace for name in self._results)}
+        if self._names is None:
+            self._names = [name for space in sorted(spaces) for name in self._in(space)]
+        return self._names
+
+    def _in(self, namespace: str) -> list[TableName]:
+        try:
+            return sorted(TableName(namespace, found[-1]) for found in self._catalog.list_tables(namespace))
+        except NoSuchNamespaceError:
+            return []
+
+    def _schema(self, name: TableName, table: Table) -> InputSchema:
+        lake, fields = self._config.lake, table.schema().fields
+        columns = {field.name: _sql_type(field.field_type) for field in fields}
+        if name in self._results:
+            record = record_of(table.properties.get(RECORD_KEY), str(name))
+            columns.pop(STATE, None)
+            changes = self.load(TableName(f"{name.namespace}_changes", name.name))
+            return InputSchema(columns, () if record is None else record.key, changes is not None)
+        if name.namespace == lake.changes_namespace:
+            return InputSchema(columns)
+        key = tuple(field.name for field in fields if field.required)
+        has_changes = self.load(TableName(lake.changes_namespace, name.name)) is not None
+        return InputSchema(columns, key, has_changes and not self._config.log.flattened)
+
+
+def _sql_type(kind: IcebergType) -> str:
+    """Return the name of a type in Spark SQL."""
+    match kind:
+        case StructType():
+            fields = ",".join(f"{field.name}:{_sql_type(field.field_type)}" for field in kind.fields)
+            return f"struct<{fields}>"
+        case ListType():
+            return f"array<{_sql_type(kind.element_type)}>"
+        case MapType():
+            return f"map<{_sql_type(kind.key_type)},{_sql_type(kind.value_type)}>"
+        case _:
+            try:
+                return spark_sql_name(LakeType.parse(str(kind))).replace(" ", "")
+            except ValueError:
+                return str(kind)

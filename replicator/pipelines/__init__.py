@@ -1,0 +1,1 @@
+"""Pipelines: tables that are computed from mirrors, changelogs and each other, and kept current by what changed."""

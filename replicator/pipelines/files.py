@@ -1,0 +1,112 @@
+"""The files of pipelines beside the configuration. Without Spark."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from replicator.config import Config
+from replicator.errors import PipelineError, UsageError
+from replicator.pipelines.query.definition import Definition, read_definition
+from replicator.pipelines.query.graph import in_order, reads
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFiles:
+    """The files of the pipelines of a configuration.
+
+    Attributes:
+        definitions: the pipelines, each after those that it reads.
+        broken: the names of those whose file cannot be used → why; the others can be refreshed nevertheless.
+    """
+
+    definitions: tuple[Definition, ...] = ()
+    broken: Mapping[str, PipelineError] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.definitions or self.broken)
+
+
+def read_pipelines(config: Config) -> PipelineFiles:
+    """Return the pipelines of a configuration; none if there is no folder.
+
+    Raises:
+        PipelineError: pipelines read each other in a circle, or two write one table.
+    """
+    folder = config.pipelines.folder
+    found, broken = [], {}
+    for file in sorted(folder.glob("*.sql")) if folder.is_dir() else []:
+        try:
+            definition = read_definition(file, _shown(file))
+            _refuse_unknown(definition, config)
+        except PipelineError as error:
+            broken[file.stem] = error
+        else:
+            found.append(definition)
+    return PipelineFiles(tuple(in_order(found, config.lake.pipelines_namespace)), broken)
+
+
+def _refuse_unknown(definition: Definition, config: Config) -> None:
+    """Refuse what a header may say and nothing does yet, and a result in the place of other tables.
+
+    Raises:
+        PipelineError: there is such a thing.
+    """
+    if definition.changelog:
+        raise definition.header_error(
+            "changelog", "results have no changelogs in this version", "remove the line from the header"
+        )
+    table = definition.output(config.lake.pipelines_namespace)
+    if table.namespace in config.lake.namespaces:
+        raise definition.header_error(
+            "table",
+            f"{table.namespace} is a namespace of the mirror itself",
+            f"name another one: -- table: {config.lake.pipelines_namespace}.{table.name}",
+        )
+
+
+def _shown(file: Path) -> str:
+    """Return a path as the operator would write it."""
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
+
+
+def chosen(files: PipelineFiles, names: Collection[str], config: Config) -> list[Definition]:
+    """Return the named pipelines, in their order; all without a name.
+
+    Raises:
+        UsageError: there is no pipeline of a name.
+        PipelineError: the file of a named one cannot be used.
+    """
+    known = [definition.name for definition in files.definitions]
+    for name in names:
+        if name in files.broken:
+            raise files.broken[name]
+        if name not in known:
+            raise _no_such(name, [*known, *files.broken], config)
+    return [definition for definition in files.definitions if not names or definition.name in names]
+
+
+def with_inputs(
+    definitions: Sequence[Definition], wanted: Collection[Definition], config: Config
+) -> list[Definition]:
+    """Return pipelines and those whose results they read, in their order."""
+    names = {definition.name for definition in wanted}
+    for definition in reversed(definitions):
+        if definition.name in names:
+            names |= {other.name for other in read_by(definition, definitions, config)}
+    return [definition for definition in definitions if definition.name in names]
+
+
+def read_by(definition: Definition, definitions: Sequence[Definition], config: Config) -> list[Definition]:
+    """Return the pipelines whose results a pipeline reads."""
+    wanted, namespace = reads(definition), config.lake.pipelines_namespace
+    return [d for d in definitions if any(name.names(d.output(namespace)) for name in wanted)]
+
+
+def _no_such(name: str, known: Collection[str], config: Config) -> UsageError:
+    folder = config.pipelines.folder
+    if not known:
+        return UsageError(
+            f"there is no pipeline {name}: {folder} has no files NAME.sql",
+            f"write a SELECT to {folder / name}.sql",
+        )
+    return UsageError(f"there is no pipeline {name}", f"pipelines: {', '.join(sorted(known))}")

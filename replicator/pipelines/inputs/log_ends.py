@@ -1,0 +1,111 @@
+"""Read the newest boundary before which all changes are in the log, and where the log ended then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from replicator.config import ArchiveLog, Config
+from replicator.errors import Unsettled
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.table import SOURCE_KEY, TableId, topic_name
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.tables import InputKind, InputTable
+from replicator.sources.archive import ArchiveReader, open_storage
+from replicator.sources.connector.settings import kafka_log
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
+from replicator.sources.source_positions import SourcePositions, required_positions
+
+Offsets = Mapping[str, Mapping[int, int]]
+_RUN: Final = "it is refreshed when the mirror has them: replicator status"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """A boundary, and the ends of the log's partitions before which all changes from before it are.
+
+    Attributes:
+        ends: topic → partition → the next offset.
+        prefix: the prefix of the log's topics.
+    """
+
+    boundary: Boundary
+    ends: Offsets
+    prefix: str
+
+    def check_reached(self, table: InputTable) -> None:
+        """Check that an input has all changes from before the boundary.
+
+        Raises:
+            Unsettled: it lacks events that the log has.
+        """
+        if table.kind is InputKind.RESULT:
+            return
+        marker: CommitMarker = table.marker()
+        topics = set(marker.progress)
+        database, _, name = (table.table.property(SOURCE_KEY) or "").partition(".")
+        topics.add(f"{self.prefix}.{topic_name(TableId(database, name))}")
+        for topic in topics:
+            for partition, end in self.ends.get(topic, {}).items():
+                if end and (marker.next_offset(topic, partition) or 0) < end:
+                    raise Unsettled(f"{table.name} lacks events that the log has", _RUN)
+
+
+class ReadEnds(Protocol):
+    """Reads the ends of the log."""
+
+    def __call__(self) -> LogEnds:
+        """Return them.
+
+        Raises:
+            Unsettled: no boundary is known at the moment.
+            LogError, ConnectError: the log or Kafka Connect does not answer.
+        """
+        ...
+
+
+def ends_reader(config: Config) -> ReadEnds:
+    """Return what reads the ends of the configured log.
+
+    Raises:
+        UsageError: only Kafka Connect would know a boundary, and it is not configured.
+    """
+    if isinstance(config.log, ArchiveLog):
+        return _ArchiveEnds(config, config.log)
+    return _KafkaEnds(config, required_positions(config))
+
+
+@dataclass(frozen=True, slots=True)
+class _ArchiveEnds:
+    """An archive does not grow: it ends behind the last transaction."""
+
+    config: Config
+    log: ArchiveLog
+
+    def __call__(self) -> LogEnds:
+        reader = ArchiveReader(open_storage(self.log.path, self.config.lake.catalog_options))
+        ends: dict[str, dict[int, int]] = {}
+        for (topic, partition), end in reader.end_offsets().items():
+            ends.setdefault(topic, {})[partition] = end
+        return LogEnds(Boundary(), ends, self.log.topic_prefix or reader.manifest.topic_prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class _KafkaEnds:
+    config: Config
+    positions: SourcePositions
+
+    def __call__(self) -> LogEnds:
+        offset = self.positions.confirmed()
+        if offset is None or offset.in_snapshot:
+            raise Unsettled(
+                "the connector has not confirmed a position yet", "it does within offset.flush.interval.ms"
+            )
+        # Read after the position: all changes from before it are before these ends.
+        settings = kafka_log(self.config)
+        admin = KafkaAdmin(settings, timeout_s=PATIENT_S)
+        wanted = [(topic, p) for topic, found in admin.partitions().items() for p in found]
+        wanted = [place for place in wanted if place[0].startswith(f"{settings.topic_prefix}.")]
+        ends: dict[str, dict[int, int]] = {}
+        for (topic, partition), end in (admin.end_offsets(wanted, committed=True) if wanted else {}).items():
+            ends.setdefault(topic, {})[partition] = end
+        return LogEnds(Boundary.of(offset), ends, settings.topic_prefix)

@@ -1,0 +1,60 @@
+"""Which changes are after a boundary, as expressions of Spark over the struct column of a changelog."""
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+
+from replicator.jvm.position_columns import position_key
+from replicator.model.gtid import GtidSet
+from replicator.model.position import FILE_SHIFT, binlog_number
+from replicator.pipelines.inputs.boundary import Boundary
+
+_PADDED: Final = 6
+"""MySQL pads the numbers of binlog files to this length."""
+_FILES_LATER: Final = 10_000
+
+
+def is_after(boundary: Boundary, change: SparkColumn) -> SparkColumn:
+    """Return whether a change is after a boundary."""
+    if boundary.file is None:
+        return F.lit(False)
+    number = F.coalesce(F.substring_index(change.getField("file"), ".", -1).cast("long"), F.lit(0))
+    here = (binlog_number(boundary.file) << FILE_SHIFT) + boundary.pos
+    by_position = position_key(number, F.coalesce(change.getField("pos"), F.lit(0))) >= F.lit(here)
+    if boundary.gtids is None:
+        return by_position
+    gtid = change.getField("gtid")
+    return F.when(gtid.isNotNull(), ~_is_in(GtidSet.parse(boundary.gtids), gtid)).otherwise(by_position)
+
+
+def may_be_after(boundary: Boundary, change: SparkColumn) -> SparkColumn | None:
+    """Return a condition that all changes after a boundary meet, by which Iceberg skips files; None for none."""
+    file = boundary.file
+    if file is None or boundary.gtids is not None or _soon_longer(binlog_number(file)):
+        return None
+    found = change.getField("file")
+    return (found > file) | ((found == file) & (change.getField("pos") >= F.lit(boundary.pos)))
+
+
+def _soon_longer(number: int) -> bool:
+    """Return whether the numbers of later binlog files may have more digits, so that their names sort before."""
+    return len(str(number + _FILES_LATER)) > max(len(str(number)), _PADDED)
+
+
+def _is_in(gtids: GtidSet, gtid: SparkColumn) -> SparkColumn:
+    text = F.lower(gtid)
+    number = F.substring_index(text, ":", -1)
+    source = text.substr(F.lit(1), F.length(text) - F.length(number) - 1)
+    found = [
+        (source == F.lit(name)) & any_of(number.cast("long").between(*interval) for interval in intervals)
+        for name, intervals in gtids.intervals.items()
+    ]
+    return F.coalesce(any_of(found), F.lit(False))
+
+
+def any_of(conditions: Iterable[SparkColumn]) -> SparkColumn:
+    """Return whether one of some conditions is met."""
+    return reduce(lambda a, b: a | b, conditions, F.lit(False))

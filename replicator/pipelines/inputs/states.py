@@ -1,0 +1,298 @@
+"""The rows of an input at a boundary, and its changes since an earlier one.
+
+A mirror has changes from after the boundary too. They are undone: rows with their keys are replaced by the first image
+from before. Everything is an expression of Spark, so that a query reads only the columns and files that it needs.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.lake.files.spark_tables import rows_of
+from replicator.errors import Unsettled
+from replicator.jvm.spark import local_frame
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.model.changelog import NOT_APPLIED, RowKind
+from replicator.model.common import quoted
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
+from replicator.pipelines.inputs.positions import is_after, may_be_after
+from replicator.pipelines.inputs.progress import InputProgress
+from replicator.pipelines.inputs.tables import InputKind, InputTable
+from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.query.names import TableName
+from replicator.schema.evolution.steps import SchemaStep
+
+WEIGHT: Final = "_weight"
+"""Column of changed rows: 1 for a row that came, -1 for one that went."""
+DRIVER_ROWS: Final = 50_000
+"""Up to this number of rows, the driver holds the changes of an input."""
+MOST_ROWS: Final = 20_000_000
+"""With more changes, the result is computed as a whole: the driver holds a few numbers of each change."""
+_BEFORE: Final = (str(RowKind.UPDATE_BEFORE), str(RowKind.DELETE))
+
+
+@dataclass(frozen=True, slots=True)
+class InputState:
+    """An input at a boundary.
+
+    Attributes:
+        table: the input.
+        columns: its columns that are wanted.
+        boundary: the boundary.
+        since: the progress of the result; None if everything is new.
+        progress: the progress of a result that has all changes up to the boundary.
+        pending: which changes are pending.
+        images: their images: the wanted columns and those of the key, and a struct `at` with `META` and `before`. None
+            without a changelog.
+        held: what `changed` returns, if the driver holds it.
+        restated: why the changes do not tell all that changed since; None if they do.
+        is_changed: whether anything changed since.
+    """
+
+    lake: Lake
+    table: InputTable
+    columns: tuple[str, ...]
+    boundary: Boundary
+    since: InputProgress | None
+    progress: InputProgress
+    pending: Pending = field(default_factory=Pending)
+    images: DataFrame | None = None
+    held: pa.Table | None = None
+    restated: str | None = None
+    is_changed: bool = True
+
+    def now(self) -> DataFrame:
+        """Return the rows at the boundary."""
+        return self._without(only_later=True) if self.pending.later else self._rows()
+
+    def before(self) -> DataFrame:
+        """Return the rows at the boundary of the result."""
+        some = self.pending.later or self.pending.new
+        return self._without(only_later=False) if some else self._rows()
+
+    def changed(self) -> DataFrame:
+        """Return the image before, with weight -1, and after, with weight 1, of each change in between."""
+        if self.held is not None:
+            return local_frame(self.lake.spark, self.held)
+        if self.images is None:
+            raise AssertionError("the changes of an input without a changelog are not known")
+        at = self._struct()
+        weight = F.when(at.getField("before"), F.lit(-1)).otherwise(F.lit(1)).cast("int")
+        return self.images.where(~at.getField("later")).select(*_named(self.columns), weight.alias(WEIGHT))
+
+    @property
+    def at(self) -> str:
+        """The name of the struct column of `images`."""
+        name = self.table.change or "_change"
+        while name in (*self.columns, *self.table.key):
+            name = f"_{name}"
+        return name
+
+    def _struct(self) -> SparkColumn:
+        return F.col(quoted(self.at))
+
+    def _rows(self) -> DataFrame:
+        return rows_of(self.lake, self.table.table).select(*_named(self.columns))
+
+    def _without(self, *, only_later: bool) -> DataFrame:
+        """Return the rows without the pending changes, or only without those after the boundary."""
+        rows, at = rows_of(self.lake, self.table.table), self._struct()
+        if self.table.kind is InputKind.CHANGELOG:
+            change = F.col(quoted(self.table.change or ""))
+            gone = _wanted(change, self.since, self.boundary)
+            gone = gone & is_after(self.boundary, change) if only_later else gone
+            return rows.where(~F.coalesce(gone, F.lit(False))).select(*_named(self.columns))
+        if self.images is None:
+            raise AssertionError("changes cannot be undone without a changelog")
+        images = self.images.where(at.getField("later")) if only_later else self.images
+        return undone(rows, images, self.columns, self.table.key, at)
+
+
+def undone(
+    rows: DataFrame, images: DataFrame, columns: Sequence[str], key: Sequence[str], at: SparkColumn
+) -> DataFrame:
+    """Return the rows from before some changes; `at` is the struct of `images`."""
+    is_before = at.getField("before")
+    if not key:
+        gone = images.where(~is_before).select(*_named(columns))
+        came = images.where(is_before).select(*_named(columns))
+        return rows.select(*_named(columns)).unionByName(came).exceptAll(gone)
+    names = [f"_replicator_k{i}" for i in range(len(key))]
+    keys = [F.col(quoted(column)).alias(name) for column, name in zip(key, names, strict=True)]
+    order = F.struct(at.getField("commit"), at.getField("offset"), ~is_before)
+    first = F.min_by(F.struct(is_before.alias("exists"), F.struct(*_named(columns)).alias("row")), order)
+    found = images.select("*", *keys).groupBy(*names).agg(first.alias("first"))
+    same = [rows[quoted(column)].eqNullSafe(F.col(name)) for column, name in zip(key, names, strict=True)]
+    others = rows.join(F.broadcast(found.select(*names)), reduce(SparkColumn.__and__, same), "left_anti")
+    return others.select(*_named(columns)).unionByName(found.where("first.exists").select("first.row.*"))
+
+
+def read_state(
+    lake: Lake,
+    table: InputTable,
+    columns: Sequence[str],
+    boundary: Boundary,
+    since: InputProgress | None,
+    refreshed: Mapping[TableName, Boundary],
+) -> InputState:
+    """Return an input at a boundary, and its changes since a result was refreshed.
+
+    `refreshed` are the results that have the rows of the boundary, and what they record: an earlier one if nothing
+    changed in between.
+
+    Raises:
+        Unsettled: the input cannot be read at the boundary at the moment.
+        LakeUnavailable: the catalog or the storage failed.
+    """
+    if table.kind is InputKind.RESULT:
+        record = recorded_result(table.table)
+        if record is None or record.boundary != refreshed.get(table.name, boundary):
+            raise Unsettled(f"{table.name} is not refreshed up to {boundary}", "it is refreshed first")
+        boundary = Boundary()
+    table.check_settled()
+    state = InputState(
+        lake, table, tuple(columns), boundary, since, InputProgress(table.uuid, _sequence(table))
+    )
+    if table.changelog is None:
+        return _without_changelog(state)
+    steps = table.steps()
+    known = [] if steps is None else [step.at for step in steps.steps]
+    state = replace(state, progress=replace(state.progress, steps_at=max(known, default=-1)))
+    if since is not None and (reason := _restated(state, since)) is not None:
+        state = replace(state, since=None, restated=reason)
+    return _with_pending(state, table.changelog)
+
+
+def _without_changelog(state: InputState) -> InputState:
+    position, boundary = state.table.marker().position, state.boundary.position
+    if position is not None and boundary is not None and position >= boundary:
+        raise Unsettled(
+            f"{state.table.name} has changes from after {boundary}, and without a changelog they cannot be undone",
+            "give it a changelog: changelog = true in its [[table]] of the configuration",
+        )
+    since = state.since
+    same = since is not None and (since.table, since.commit) == (state.progress.table, state.progress.commit)
+    return replace(state, is_changed=not same, restated=None if same else "it has no changelog")
+
+
+def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
+    if state.since is None and state.boundary.is_end:
+        return state
+    name = state.table.name
+    images, changed = _images(state, changelog), None
+    held = images.limit(DRIVER_ROWS + 1).toArrow()
+    if held.num_rows <= DRIVER_ROWS:
+        meta = _meta(held.column(state.at))
+        images, changed = local_frame(state.lake.spark, held), _changed(held, state.columns, state.at)
+    else:
+        at = F.col(quoted(state.at))
+        meta = (
+            images.select(*(at.getField(field).alias(field) for field in META)).limit(MOST_ROWS + 1).toArrow()
+        )
+    if meta.num_rows > MOST_ROWS:
+        if state.since is None:
+            raise Unsettled(f"{name} has too many changes from after the boundary", "it is refreshed later")
+        return _with_pending(replace(state, since=None, restated="it has very many changes"), changelog)
+    pending = classified(meta, str(name))
+    progress = replace(state.progress, held=pending.held, held_commit=pending.held_commit)
+    restated = state.restated if state.since is None else pending.restated
+    is_changed = state.since is None or pending.new > 0
+    return replace(
+        state,
+        pending=pending,
+        images=images,
+        held=changed,
+        progress=progress,
+        restated=restated,
+        is_changed=is_changed,
+    )
+
+
+def _images(state: InputState, changelog: LakeTable) -> DataFrame:
+    """Return the images of the changes that may be pending."""
+    rows, name = rows_of(state.lake, changelog), state.table.change or ""
+    change = F.col(quoted(name))
+    types = state.table.columns(state.lake)
+    names = dict.fromkeys([*state.columns, *state.table.key])
+    values = [
+        F.col(quoted(column)).cast(types[column]).alias(column) if column != name else change.alias(column)
+        for column in names
+    ]
+    at = F.struct(
+        change.getField("op").alias("op"),
+        change.getField("partition").alias("partition"),
+        change.getField("offset").alias("offset"),
+        change.getField("commit").alias("commit"),
+        F.coalesce(is_after(state.boundary, change), F.lit(False)).alias("later"),
+        F.coalesce(change.getField("kind").isin(*_BEFORE), F.lit(False)).alias("before"),
+    )
+    # The mirror never got a replayed change of a key that had changed since.
+    applied = F.coalesce(change.getField("commit") != F.lit(NOT_APPLIED), F.lit(True))
+    wanted = rows.where(_wanted(change, state.since, state.boundary)).where(applied)
+    if state.since is None:
+        # All others are before the boundary, and the result is computed from the rows.
+        wanted = wanted.where(is_after(state.boundary, change))
+    return wanted.select(*values, at.alias(state.at))
+
+
+def _wanted(change: SparkColumn, since: InputProgress | None, boundary: Boundary) -> SparkColumn:
+    if since is not None:
+        return is_pending(change, since)
+    if boundary.is_end:
+        return F.lit(False)
+    found = may_be_after(boundary, change)
+    return F.lit(True) if found is None else found
+
+
+def _meta(struct: pa.ChunkedArray) -> pa.Table:
+    return pa.table({field: pc.struct_field(struct, field) for field in META})
+
+
+def _changed(images: pa.Table, columns: Sequence[str], at: str) -> pa.Table:
+    """Return the images from before the boundary with their weights."""
+    new = images.filter(pc.invert(pc.struct_field(images.column(at), "later")))
+    weights = pc.if_else(
+        pc.struct_field(new.column(at), "before"), pa.scalar(-1, pa.int32()), pa.scalar(1, pa.int32())
+    )
+    return new.select(list(columns)).append_column(WEIGHT, weights)
+
+
+def _restated(state: InputState, since: InputProgress) -> str | None:
+    """Return why the changelog does not tell what changed since; None if it does."""
+    if since.table != state.progress.table:
+        return "its changelog was made again"
+    if since.commit > state.progress.commit:
+        return "its changelog was rolled back"
+    steps = state.table.steps()
+    if steps is None:
+        return None
+    if steps.forgotten is not None and steps.forgotten > since.steps_at:
+        return "it had very many statements that change its columns"
+    concerned = [s for s in steps.steps if s.at > since.steps_at and _concerns(s, state.columns)]
+    return "a statement changed its rows" if concerned else None
+
+
+def _concerns(step: SchemaStep, columns: Collection[str]) -> bool:
+    """Return whether a statement changed values of columns, or removed rows, without telling the changelog."""
+    if step.recreated or step.removed is not None:
+        return True
+    if step.unlogged is not None and step.known_from is None:
+        return True
+    return any(c.name in columns for c in step.converted) or any(a.name in columns for a in step.added)
+
+
+def _sequence(table: InputTable) -> int:
+    marker = (table.changelog or table.table).marker()
+    return 0 if marker is None else marker.sequence
+
+
+def _named(columns: Sequence[str]) -> list[SparkColumn]:
+    return [F.col(quoted(name)) for name in columns]

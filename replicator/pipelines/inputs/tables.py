@@ -1,0 +1,178 @@
+"""Find the lake tables behind the names of inputs."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from replicator.lake.files.spark_tables import rows_of
+from replicator.config import Config
+from replicator.errors import Unsettled
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.others import refuse_foreign
+from replicator.model.changelog import RESTATED_KEY, change_column, restated
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.common import matches
+from replicator.model.roles import LakeRole
+from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.query.names import TableName
+from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
+
+_RUN = "it is settled after the next batch of `replicator run`"
+
+
+class InputKind(StrEnum):
+    """What the table of an input is."""
+
+    MIRROR = "mirror"
+    CHANGELOG = "changelog"
+    RESULT = "result"
+    """The result of another pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputTable:
+    """A lake table that pipelines may read, as it was loaded.
+
+    Attributes:
+        table: the table itself.
+        changelog: the table with its changes: of a changelog, itself; None if it has none.
+    """
+
+    name: TableName
+    kind: InputKind
+    table: LakeTable
+    changelog: LakeTable | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row of a mirror or of a result; empty if none do."""
+        match self.kind:
+            case InputKind.MIRROR:
+                return self.table.required_columns()
+            case InputKind.CHANGELOG:
+                return ()
+            case InputKind.RESULT:
+                record = recorded_result(self.table)
+                return () if record is None else record.key
+            case _:
+                assert_never(self.kind)
+
+    @property
+    def change(self) -> str | None:
+        """The struct column of the changelog; None if there is no changelog."""
+        return None if self.changelog is None else change_column(self.changelog.columns())
+
+    @property
+    def uuid(self) -> str:
+        """Iceberg's UUID of the table with the changes, of the table itself if there is no changelog."""
+        return str((self.changelog or self.table).java.uuid().toString())
+
+    def columns(self, lake: Lake) -> dict[str, str]:
+        """Return column → its type in Spark SQL, in their order, without those that others added."""
+        others = set(self.table.user_columns())
+        fields = rows_of(lake, self.table).schema.fields
+        return {f.name: f.dataType.simpleString() for f in fields if f.name not in others}
+
+    def marker(self) -> CommitMarker:
+        """Return the newest marker of the table.
+
+        Raises:
+            Unsettled: it has none.
+        """
+        marker = self.table.marker()
+        if marker is None:
+            raise Unsettled(f"{self.name} has no rows yet", _RUN)
+        return marker
+
+    def check_settled(self) -> None:
+        """Check that a mirror has exactly the changes that its changelog says.
+
+        Raises:
+            Unsettled: that is not so at the moment.
+        """
+        if self.kind is not InputKind.MIRROR:
+            return
+        marker = self.marker()
+        if self.table.has_pending_rows():
+            raise Unsettled(f"the mirror {self.name} is being changed to another schema", _RUN)
+        if marker.snapshot is not None and marker.snapshot.replaces_rows:
+            raise Unsettled(
+                f"the connector is taking a new snapshot of {self.name}",
+                "it is settled when the snapshot is complete",
+            )
+        if self.changelog is None:
+            return
+        logged = self.changelog.marker()
+        ids = [restated(table.property(RESTATED_KEY)) for table in (self.table, self.changelog)]
+        if len({None if found is None else found.id for found in ids}) > 1:
+            raise Unsettled(f"the mirror {self.name} lacks changes that its changelog has", _RUN)
+        if logged is None or {t: dict(p) for t, p in _offsets(logged)} != {
+            t: dict(p) for t, p in _offsets(marker)
+        }:
+            raise Unsettled(f"the mirror {self.name} and its changelog are at different offsets", _RUN)
+        states = [table.schema_state() for table in (self.table, self.changelog)]
+        if len({None if state is None else state.at for state in states}) > 1:
+            raise Unsettled(f"the mirror {self.name} and its changelog have different schema versions", _RUN)
+
+    def steps(self) -> SchemaSteps | None:
+        """Return what statements of the source did to the table; None if nothing is known."""
+        text = None if self.changelog is None else self.changelog.property(STEPS_KEY)
+        return None if text is None else SchemaSteps.from_json(text)
+
+
+def _offsets(marker: CommitMarker) -> Iterator[tuple[str, dict[int, int]]]:
+    for topic, partitions in marker.progress.items():
+        yield topic, {number: reached.next_offset for number, reached in partitions.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class InputTables:
+    """Finds the tables that pipelines read.
+
+    Attributes:
+        results: the names of the tables that pipelines write.
+    """
+
+    config: Config
+    lake: Lake
+    results: Collection[TableName]
+
+    def matching(self, name: TableName) -> list[TableName]:
+        """Return the names of existing tables that a name or pattern means, sorted."""
+        if not name.is_pattern:
+            return [name]
+        found = [
+            TableName(namespace, table)
+            for namespace in self.lake.namespaces()
+            if matches(namespace, [name.namespace])
+            for table in self.lake.tables(namespace)
+            if matches(table, [name.name])
+        ]
+        return sorted(found)
+
+    def load(self, name: TableName) -> InputTable | None:
+        """Load a table; None if there is none.
+
+        Raises:
+            ForeignTable: it is not one of the mirror's.
+        """
+        # A changelog is committed before its mirror, so what is loaded after the mirror has all of its changes.
+        if (table := self.lake.load(name.namespace, name.name)) is None:
+            return None
+        refuse_foreign(table, self.config.mirror.name)
+        kind, changes = self._kind(name), None
+        if kind is InputKind.CHANGELOG:
+            changes = table
+        elif kind is InputKind.MIRROR:
+            changes = self.lake.load(self.config.lake.changes_namespace, name.name)
+        else:
+            changes = self.lake.load(f"{name.namespace}{LakeRole.CHANGELOG.suffix}", name.name)
+        return InputTable(name, kind, table, changes)
+
+    def _kind(self, name: TableName) -> InputKind:
+        if name in self.results:
+            return InputKind.RESULT
+        return (
+            InputKind.CHANGELOG if name.namespace == self.config.lake.changes_namespace else InputKind.MIRROR
+        )

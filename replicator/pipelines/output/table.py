@@ -1,0 +1,171 @@
+"""The lake table of a result: made with the columns of its query, and committed with its record."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from replicator.lake.files.spark_tables import rows_of
+from replicator import failpoints
+from replicator.config import Config
+from replicator.lake.catalog.metadata import (
+    ENGINE_PROPERTIES,
+    FORMAT_KEY,
+    partition_spec,
+    table_location,
+)
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.commit import Staged, publish
+from replicator.lake.others import refuse_foreign, refuse_rollback
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.common import now_ms
+from replicator.model.partitioning import PartitionField
+from replicator.model.position import SourcePosition
+from replicator.model.table import MIRROR_KEY, Column, TableSchema
+from replicator.model.types import LakeType
+from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
+from replicator.pipelines.query.names import TableName
+
+_COMMENT = "comment"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far the source's changes are in a result: the furthest of its inputs.
+
+    Attributes:
+        position: position in the source.
+        watermark_ms: the latest source time of a change.
+    """
+
+    position: SourcePosition | None = None
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTables:
+    """Loads, creates and commits to the tables of results."""
+
+    config: Config
+    lake: Lake
+
+    def load(self, name: TableName) -> LakeTable | None:
+        """Load a table; None if there is none.
+
+        Raises:
+            ForeignTable: it is not one of this mirror.
+            ForeignChange: it was rolled back.
+        """
+        table = self.lake.load(name.namespace, name.name)
+        if table is not None:
+            refuse_foreign(table, self.config.mirror.name)
+            refuse_rollback(self.lake, table, is_mirror=False)
+        return table
+
+    def create(
+        self, name: TableName, rows: DataFrame, partition: Sequence[PartitionField], description: str
+    ) -> LakeTable:
+        """Create a table with the columns of `rows`, all optional: SQL's results have no other constraints.
+
+        Raises:
+            UnfitColumns: the partition does not fit the columns.
+            LakeUnavailable: the catalog failed.
+        """
+        self.lake.ensure_namespace(name.namespace)
+        schema = self.schema_json(rows)
+        properties = {
+            **ENGINE_PROPERTIES,
+            FORMAT_KEY: str(self.config.apply.format_version),
+            MIRROR_KEY: self.config.mirror.name,
+            **({_COMMENT: description} if description else {}),
+        }
+        location = table_location(self.config.lake, name.namespace, name.name)
+        spec = _spec(schema, partition) if partition else None
+        return self.lake.create(name.namespace, name.name, schema, spec, properties, location)
+
+    def fits(self, table: LakeTable, rows: DataFrame) -> bool:
+        """Return whether rows have the columns of a table, with the same types and in the same order."""
+        present = rows_of(self.lake, table).schema.fields
+        columns = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
+        return columns == [(field.name, field.dataType.simpleString()) for field in present]
+
+    def next_name(self, name: TableName, fingerprint: str) -> TableName:
+        """Return the name of the table that takes the place of a result with other columns."""
+        return TableName(name.namespace, f"{name.name}__{fingerprint}")
+
+    def put_in_place(self, name: TableName, fingerprint: str) -> LakeTable | None:
+        """Give a complete table the name of the result whose place it takes; return it, None if there is none.
+
+        Both tables are renamed before the old one is dropped: not every catalog can rename, and then nothing is lost.
+        If the process is killed in between, the same call completes it.
+
+        Raises:
+            LakeUnavailable: the catalog failed, or cannot rename tables.
+        """
+        ready = self.next_name(name, fingerprint)
+        complete = self.lake.load(ready.namespace, ready.name)
+        if (
+            complete is None
+            or (record := recorded_result(complete)) is None
+            or record.fingerprint != fingerprint
+        ):
+            return None
+        former = f"{name.name}__former"
+        if self.lake.load(name.namespace, name.name) is not None:
+            self.lake.drop(name.namespace, former)
+            self.lake.rename(name.namespace, name.name, former)
+            failpoints.reach("between-pipeline-renames")
+        self.lake.rename(name.namespace, ready.name, name.name)
+        self.lake.drop(name.namespace, former)
+        return self.lake.load(name.namespace, name.name)
+
+    def schema_json(self, rows: DataFrame) -> str:
+        """Return the columns of rows as Iceberg's schema."""
+        java: Any = rows._jdf.schema()  # noqa: SLF001 no public way
+        return str(
+            self.lake.classes.schema_parser.toJson(self.lake.classes.spark_schemas.convert(java.asNullable()))
+        )
+
+    def commit(
+        self, table: LakeTable, staged: Staged, record: ResultRecord, reached: Reached, batch: int = 0
+    ) -> None:
+        """Make staged rows visible, together with the marker and the record, in one atomic commit.
+
+        Raises:
+            FencedError, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
+        """
+        base = table.marker()
+        marker = CommitMarker(
+            self.config.mirror.name,
+            1 if base is None else base.sequence + 1,
+            batch,
+            position=reached.position,
+            watermark_ms=reached.watermark_ms,
+            committed_ms=now_ms(),
+        )
+        failpoints.reach("before-pipeline-commit")
+        properties: Mapping[str, str | None] = {**staged.properties, RECORD_KEY: record.to_json()}
+        publish(self.lake, table, base, marker, replace(staged, properties=properties))
+        failpoints.reach("after-pipeline-commit")
+
+
+def _spec(schema_json: str, partition: Sequence[PartitionField]) -> str:
+    """Return Iceberg's JSON of a partition spec for a schema."""
+    fields = json.loads(schema_json)["fields"]
+    columns = [Column(f["name"], _lake_type(f["type"])) for f in fields]
+    spec = json.loads(partition_spec(TableSchema(tuple(columns)), partition))
+    for field in spec["fields"]:
+        # `partition_spec` numbers the columns by their place.
+        field["source-id"] = fields[field["source-id"] - 1]["id"]
+    return json.dumps(spec)
+
+
+def _lake_type(kind: Any) -> LakeType:
+    if isinstance(kind, str):
+        try:
+            return LakeType.parse(kind)
+        except ValueError:
+            return LakeType(kind)
+    return LakeType(str(kind["type"]))

@@ -1,0 +1,225 @@
+"""How the result of a pipeline is brought up to date: the SQL that an executor runs, and in which order.
+
+An executor registers views, runs `Plan.steps` in order, each under its name, and applies the rows of the last one to
+the table of the result. All SQL is Spark's. The names of views are plain words and begin with the name of the pipeline.
+
+Of each input (`Plan.inputs`) there are the views
+
+    now      its rows at the position of the refresh
+    changed  a row for each row that appeared (`_weight` = 1) or went (`_weight` = -1) since the last refresh; an update
+             is two rows. So `now` without `changed` are the rows before. Updates of other columns than the named ones
+             may be left out. Inputs that only grow have rows with 1 only.
+
+with at least the columns that the query names (`Input.columns`), in any letter case. An input that is a pattern has the
+rows of all its tables, and their name as `_origin`. The view `Plan.output` has the rows of the result before the
+refresh, with its hidden column.
+
+The last step, `Plan.changes`, gives rows with the columns of the result, `_state` too if `Plan.state`, and
+`_weight`: so many copies of this row appear, or go if below 0. It is net: no row is in it twice. If the result has a
+key, an update is two rows with the same key, and a weight other than 1 or -1 or two rows of one key that appear
+tell that the key does not identify rows. Values must be cast to the types of the result's table, which are those of
+`Plan.full`, the query for the whole result over the views `now`.
+
+Checks count over the rows of `Plan.checked` with a weight above 0: they have those too that `drop` leaves out.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from replicator.model.common import quoted
+from replicator.pipelines.query.adding import grouped_steps, linear_steps
+from replicator.pipelines.query.analysis import Analysed
+from replicator.pipelines.query.blocks import NotMaintained, unnested
+from replicator.pipelines.query.definition import DIALECT, Action, Expectation, Refresh
+from replicator.pipelines.query.narrow import Step
+from replicator.pipelines.query.recomputing import recomputing_steps
+from replicator.pipelines.query.signed import STATE, WEIGHT, Invertible, check_linear, invertible, over_now
+from replicator.pipelines.query.views import Input, Views
+
+_VERSION: Final = 1
+"""Of the rules: a result of another version is computed anew."""
+
+
+class Rule(StrEnum):
+    """How a result is brought up to date."""
+
+    SIGNED = "signed"
+    """By adding the changes of the inputs."""
+    AFFECTED = "affected"
+    """By computing the rows anew that changes may have touched."""
+    FULL = "full"
+    """As a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a result is brought up to date; see the top of this module.
+
+    Attributes:
+        rule: the rule by which it is.
+        reason: why not by a cheaper one; None for the cheapest.
+        columns: the columns of the result, without the hidden one.
+        key: the columns that identify a row; empty if rows have no key.
+        unit: the columns of which the rows are computed anew for the values that changes touched, by `Rule.AFFECTED`.
+        state: whether the result has the hidden column.
+        full: the query for the whole result.
+        full_unchecked: the same with the rows that `drop` leaves out.
+        steps: the queries of a refresh; none if it computes `full`.
+        fingerprint: a hash of all that decides the rows; a result of another one must be computed anew.
+    """
+
+    pipeline: str
+    rule: Rule
+    reason: str | None
+    inputs: tuple[Input, ...]
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    unit: tuple[str, ...]
+    state: bool
+    output: str
+    full: str
+    full_unchecked: str
+    steps: tuple[Step, ...]
+    changes: str
+    checked: str
+    checks: tuple[Expectation, ...]
+    fingerprint: str
+
+
+def plan_of(analysed: Analysed) -> Plan:
+    """Choose how the result of a pipeline is brought up to date.
+
+    Raises:
+        PipelineError: the pipeline demands that it is by what changed, and that is impossible.
+    """
+    definition = analysed.definition
+    for name in (*analysed.columns, *(name for read in analysed.inputs for name in read.columns)):
+        if name.lower() in (STATE, WEIGHT):
+            reason = f"{name} is the name of a hidden column"
+            raise definition.error(analysed.query, reason, "name the column otherwise with AS")
+    drops = tuple(e.condition for e in definition.expectations if e.action is Action.DROP)
+    planner = _Planner(analysed, Views(analysed), drops)
+    if definition.refresh is Refresh.FULL:
+        return planner.full("the file says refresh: full")
+    try:
+        return planner.maintained()
+    except NotMaintained as error:
+        refused = definition.error(
+            error.node, f"cannot be maintained incrementally: {error.reason}", _hint(error)
+        )
+        if definition.refresh is Refresh.INCREMENTAL:
+            raise refused from None
+        return planner.full(refused.message)
+
+
+def _hint(error: NotMaintained) -> str:
+    otherwise = "write -- refresh: auto in the header to compute it as a whole"
+    return f"{error.hint}; or {otherwise}" if error.hint else otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Makes the plan of one pipeline."""
+
+    analysed: Analysed
+    views: Views
+    drops: tuple[str, ...]
+
+    def maintained(self) -> Plan:
+        """Return the plan of the cheapest rule that applies.
+
+        Raises:
+            NotMaintained: none applies.
+        """
+        self._refuse_unchanging()
+        try:
+            return self._signed()
+        except NotMaintained as error:
+            place = self.analysed.definition.error(error.node, "").message.removesuffix(": ")
+            reason = f"changes cannot be added because of {error.reason} ({place})"
+        unit, steps = recomputing_steps(self.views)
+        return self._plan(Rule.AFFECTED, reason, steps, None, unit)
+
+    def full(self, reason: str) -> Plan:
+        """Return the plan to compute the result as a whole."""
+        return self._plan(Rule.FULL, reason, (), None)
+
+    def _refuse_unchanging(self) -> None:
+        """Refuse inputs of which the changes are not known."""
+        for read in self.analysed.inputs:
+            if not read.schema.has_changelog:
+                hint = "if it is a mirror, add changelog = true to its [[table]] in the configuration"
+                raise NotMaintained(f"{read.name} has no changelog", read.node, hint)
+
+    def _signed(self) -> Plan:
+        query = unnested(self.analysed.query)
+        try:
+            check_linear(query)
+        except NotMaintained:
+            grouped = invertible(query, self.views)
+        else:
+            return self._plan(Rule.SIGNED, None, linear_steps(query, self.views), None)
+        if self.drops:
+            raise NotMaintained("a check that drops groups, which may come back", query)
+        return self._plan(Rule.SIGNED, None, grouped_steps(grouped, self.views), grouped)
+
+    def _plan(
+        self,
+        rule: Rule,
+        reason: str | None,
+        steps: Sequence[Step],
+        grouped: Invertible | None,
+        unit: tuple[str, ...] = (),
+    ) -> Plan:
+        definition, views = self.analysed.definition, self.views
+        query = over_now(grouped.with_state() if grouped else self.analysed.query, views)
+        unchecked = f"SELECT {views.spelt('_q', state=grouped is not None)} FROM ({query.sql(DIALECT)}) AS _q"
+        full = unchecked
+        last = steps[-1].view if steps else ""
+        if self.drops:
+            full = f"SELECT * FROM ({unchecked}) AS _r WHERE {self._kept()}"
+            if steps:
+                sql = f"SELECT * FROM {quoted(last)} WHERE {self._kept()}"
+                steps = [*steps, Step(views.view("changes"), sql)]
+        return Plan(
+            pipeline=definition.name,
+            rule=rule,
+            reason=reason,
+            inputs=views.inputs,
+            columns=self.analysed.columns,
+            key=definition.key,
+            unit=tuple(views.spelling[name] for name in unit),
+            state=grouped is not None,
+            output=views.output,
+            full=full,
+            full_unchecked=unchecked,
+            steps=tuple(steps),
+            changes=steps[-1].view if steps else "",
+            checked=last,
+            checks=definition.expectations,
+            fingerprint=self._fingerprint(grouped),
+        )
+
+    def _kept(self) -> str:
+        """Return the condition of the rows that no `drop` leaves out."""
+        return " AND ".join(f"COALESCE(({condition}), FALSE)" for condition in self.drops)
+
+    def _fingerprint(self, grouped: Invertible | None) -> str:
+        inputs = [
+            (str(read.name).lower(), [str(table) for table in read.tables]) for read in self.analysed.inputs
+        ]
+        state = () if grouped is None else [(t.name, t.value.sql(DIALECT), t.sum) for t in grouped.terms]
+        parts = (
+            _VERSION,
+            inputs,
+            self.analysed.query.sql(DIALECT, comments=False),
+            [name.lower() for name in self.analysed.columns],
+            sorted(name.lower() for name in self.analysed.definition.key),
+            sorted(self.drops),
+            grouped is not None,
+            state,
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Bring results up to date: as a whole, or by what changed."""

@@ -1,0 +1,88 @@
+"""Plan pipelines for the tables that the lake has now."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from replicator.config import Config
+from replicator.lake.catalog.tables import Lake
+from replicator.pipelines.inputs.tables import InputTable, InputTables
+from replicator.pipelines.query.analysis import InputSchema, analyse
+from replicator.pipelines.query.definition import Definition
+from replicator.pipelines.query.graph import reads
+from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.plan import Plan, plan_of
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A pipeline that can be refreshed.
+
+    Attributes:
+        table: the table of its result.
+        inputs: the tables that it reads, as they were loaded.
+    """
+
+    definition: Definition
+    plan: Plan
+    table: TableName
+    inputs: Mapping[TableName, InputTable]
+
+
+@dataclass(slots=True)
+class Planner:
+    """Plans pipelines. A plan is made again only if the definition or the columns of an input changed.
+
+    Attributes:
+        results: the tables of all pipelines.
+    """
+
+    config: Config
+    lake: Lake
+    results: Collection[TableName]
+    _plans: dict[str, tuple[Definition, Mapping[TableName, InputSchema], Plan]] = field(default_factory=dict)
+
+    def plan(self, definition: Definition) -> Planned:
+        """Return a pipeline with its plan and its inputs.
+
+        Raises:
+            PipelineError: it does not fit the tables that the lake has.
+            ForeignTable: an input is not a table of this mirror.
+            LakeUnavailable: the catalog failed.
+        """
+        inputs = dict(self._inputs(definition))
+        schemas = {name: self._schema(table) for name, table in inputs.items()}
+        missing = [name for name in reads(definition) if not any(name.names(known) for known in inputs)]
+        if missing:
+            # For the error, which names a similar one.
+            schemas |= {name: InputSchema({}) for name in self._every() if name not in schemas}
+        known = self._plans.get(definition.name)
+        if known is None or known[0] != definition or known[1] != schemas:
+            known = definition, schemas, plan_of(analyse(definition, schemas))
+            self._plans[definition.name] = known
+        used = {name for found in known[2].inputs for name in found.tables}
+        table = definition.output(self.config.lake.pipelines_namespace)
+        return Planned(definition, known[2], table, {name: inputs[name] for name in used})
+
+    def _inputs(self, definition: Definition) -> Iterable[tuple[TableName, InputTable]]:
+        tables = InputTables(self.config, self.lake, self.results)
+        for wanted in reads(definition):
+            names = [wanted]
+            if wanted.is_pattern or (found := tables.load(wanted)) is None:
+                names = [name for name in self._every() if wanted.names(name)]
+            else:
+                yield wanted, found
+                continue
+            for name in names:
+                if (table := tables.load(name)) is not None:
+                    yield name, table
+
+    def _every(self) -> list[TableName]:
+        """Return the tables of the namespaces that pipelines may read."""
+        lake = self.config.lake
+        namespaces = {lake.namespace, lake.changes_namespace, *(name.namespace for name in self.results)}
+        known = namespaces & set(self.lake.namespaces())
+        return [TableName(space, name) for space in sorted(known) for name in self.lake.tables(space)]
+
+    def _schema(self, table: InputTable) -> InputSchema:
+        has_changes = table.changelog is not None and not self.config.log.flattened
+        return InputSchema(table.columns(self.lake), table.key, has_changes)

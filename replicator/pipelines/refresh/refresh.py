@@ -1,0 +1,288 @@
+"""Bring the result of one pipeline to a boundary, in one commit."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import reduce
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from replicator.lake.files.spark_tables import rows_of
+from replicator.errors import LakeUnavailable
+from replicator.jvm.spark import check_java, first_line
+from replicator.lake.catalog.tables import LakeTable
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.progress import InputProgress
+from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
+from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.output.table import Reached, ResultTables
+from replicator.pipelines.output.writer import KeyViolated, StagedChanges, stage_all, stage_changes
+from replicator.pipelines.query.analysis import ORIGIN
+from replicator.pipelines.query.definition import Action, Definition, Expectation
+from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.plan import Plan, Rule
+from replicator.pipelines.query.views import Input
+from replicator.pipelines.refresh.checks import CheckCounts, count_checks
+from replicator.pipelines.refresh.planner import Planned
+from replicator.pipelines.refresh.views import Views
+
+
+class Outcome(StrEnum):
+    """What a refresh did."""
+
+    BUILT = "built"
+    """The result was computed as a whole."""
+    CHANGED = "changed"
+    """The rows that changed were written."""
+    SAME = "same"
+    """No input changed, or no row of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """A refresh.
+
+    Attributes:
+        outcome: what it did.
+        boundary: where the result is now.
+        reason: why the result was computed as a whole; None if it was not.
+        changes: number of images of changes that were read.
+        added, removed: number of rows that came and went; of a whole result, `added` is None.
+        seconds: how long it took.
+        checks: what the checks of the data found.
+    """
+
+    pipeline: str
+    table: TableName
+    outcome: Outcome
+    boundary: Boundary
+    reason: str | None = None
+    changes: int = 0
+    added: int | None = 0
+    removed: int = 0
+    seconds: float = 0.0
+    checks: tuple[CheckCounts, ...] = ()
+
+
+@dataclass(slots=True)
+class Refresh:
+    """One refresh of one pipeline.
+
+    Attributes:
+        planned: the pipeline, its plan and its inputs as they were loaded.
+        refreshed: the results of other pipelines that have the rows of the boundary; see `read_state`.
+        rebuild: compute the result as a whole in any case.
+    """
+
+    tables: ResultTables
+    planned: Planned
+    boundary: Boundary
+    refreshed: Mapping[TableName, Boundary]
+    rebuild: bool = False
+    _checks: list[CheckCounts] = field(default_factory=list)
+
+    @property
+    def _plan(self) -> Plan:
+        return self.planned.plan
+
+    @property
+    def _definition(self) -> Definition:
+        return self.planned.definition
+
+    def run(self) -> Refreshed:
+        """Refresh the result.
+
+        Raises:
+            Unsettled: an input cannot be read at the boundary at the moment.
+            PipelineError: the result cannot be written as it is defined.
+            FencedError, CommitConflict, LakeError: as a commit of a mirror; nothing was changed.
+        """
+        began = time.monotonic()
+        name, fingerprint = self.planned.table, self._plan.fingerprint
+        table = self.tables.load(name) or self.tables.put_in_place(name, fingerprint)
+        record = None if table is None else recorded_result(table)
+        states = self._states(record)
+        reason = self._whole(record, states)
+        changed = any(state.is_changed for found in states.values() for state in found)
+        if reason is None and (not changed):
+            return self._result(Outcome.SAME, began)
+        views = Views(self.tables.lake.spark)
+        try:
+            self._register(views, states, table)
+            if table is None or reason is not None:
+                self._build(views, table, states)
+                return self._result(Outcome.BUILT, began, reason=reason, added=None)
+            staged = self._change(views, table, states)
+        except (PySparkException, Py4JJavaError) as error:
+            check_java(self.tables.lake.spark)
+            raise LakeUnavailable(
+                f"the pipeline {self._definition.name} cannot be computed: {first_line(error)}",
+                "check the storage, and spark.log in the state folder",
+            ) from error
+        except KeyViolated as error:
+            raise self._definition.header_error(
+                "key",
+                f"{error}, but the header says that {', '.join(self._plan.key)} identifies a row",
+                "group by these columns, or name others in the header: -- key:",
+            ) from error
+        finally:
+            views.drop()
+        images = sum(state.pending.new for found in states.values() for state in found)
+        outcome = Outcome.CHANGED if staged.added or staged.removed else Outcome.SAME
+        return self._result(outcome, began, changes=images, added=staged.added, removed=staged.removed)
+
+    def _result(self, outcome: Outcome, began: float, **facts: object) -> Refreshed:
+        return Refreshed(
+            self._definition.name,
+            self.planned.table,
+            outcome,
+            self.boundary,
+            seconds=time.monotonic() - began,
+            checks=tuple(self._checks),
+            **facts,  # type: ignore[arg-type]
+        )
+
+    def _states(self, record: ResultRecord | None) -> dict[TableName, list[InputState]]:
+        """Return the states of the tables of each input."""
+        known: Mapping[str, InputProgress] = {}
+        if record is not None and record.fingerprint == self._plan.fingerprint:
+            known = record.inputs
+        return {
+            used.name: [
+                read_state(
+                    self.tables.lake,
+                    self.planned.inputs[name],
+                    own_columns(used),
+                    self.boundary,
+                    known.get(str(name)),
+                    self.refreshed,
+                )
+                for name in used.tables
+            ]
+            for used in self._plan.inputs
+        }
+
+    def _whole(
+        self, record: ResultRecord | None, states: Mapping[TableName, Sequence[InputState]]
+    ) -> str | None:
+        """Return why the result must be computed as a whole; None if the changes suffice, or there are none."""
+        if record is None:
+            return "it is new"
+        if record.fingerprint != self._plan.fingerprint:
+            return "its definition changed"
+        if self.rebuild:
+            return "it was asked for"
+        if set(record.inputs) != {str(name) for used in self._plan.inputs for name in used.tables}:
+            return "it has other inputs"
+        every = [state for found in states.values() for state in found]
+        for state in every:
+            if state.restated is not None and state.is_changed:
+                return f"{state.table.name}: {state.restated}"
+        if self._plan.rule is Rule.FULL and any(state.is_changed for state in every):
+            return self._plan.reason or "the pipeline says so"
+        return None
+
+    def _register(
+        self, views: Views, states: Mapping[TableName, Sequence[InputState]], table: LakeTable | None
+    ) -> None:
+        for used in self._plan.inputs:
+            found = states[used.name]
+            views.add(used.now, united(used, [(state, state.now()) for state in found]))
+            if all(state.images is not None for state in found):
+                changed = united(used, [(state, state.changed()) for state in found])
+                views.add(used.changed, changed, None if used.name.is_pattern else found[0].held)
+        if table is not None:
+            views.add(self._plan.output, rows_of(self.tables.lake, table))
+
+    def _build(
+        self, views: Views, table: LakeTable | None, states: Mapping[TableName, Sequence[InputState]]
+    ) -> None:
+        """Compute the whole result, and replace the rows of the table in one commit."""
+        definition, plan = self._definition, self._plan
+        rows = views.query(plan.full)
+        if plan.checks:
+            self._check(views.query(plan.full_unchecked), plan.checks)
+        if plan.key:
+            _check_unique(rows, plan.key)
+        tables, name = self.tables, self.planned.table
+        replaces = table is not None and not tables.fits(table, rows)
+        if replaces:
+            name = tables.next_name(name, plan.fingerprint)
+            table = tables.lake.load(name.namespace, name.name)
+        if table is None:
+            table = tables.create(name, rows, definition.partition, definition.description)
+        tables.commit(table, stage_all(tables.lake, table, rows), self._record(states), self._reached(states))
+        if replaces:
+            tables.put_in_place(self.planned.table, plan.fingerprint)
+
+    def _change(
+        self, views: Views, table: LakeTable, states: Mapping[TableName, Sequence[InputState]]
+    ) -> StagedChanges:
+        """Compute what changed, and write it."""
+        plan = self._plan
+        for step in plan.steps:
+            rows = views.query(step.sql, step.narrow)
+            if step.keep:
+                views.keep(step.view, rows)
+            else:
+                views.add(step.view, rows)
+        if plan.checks:
+            self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
+        found = stage_changes(self.tables.lake, table, views.frames[plan.changes], plan.key)
+        self.tables.commit(table, found.staged, self._record(states), self._reached(states))
+        return found
+
+    def _check(self, rows: DataFrame, checks: Sequence[Expectation]) -> None:
+        """Count the rows that do not meet the checks.
+
+        Raises:
+            PipelineError: there are some, and nothing may be published then.
+        """
+        self._checks = list(count_checks(rows, checks))
+        for check, found in zip(checks, self._checks, strict=True):
+            if found.failed and check.action is Action.FAIL:
+                raise self._definition.header_error(
+                    f"expect {check.name}",
+                    f"{found.failed:,} of {found.rows:,} rows do not meet {check.name}: {check.condition}; "
+                    "nothing was published",
+                    "correct the rows at their source, or let the check warn or drop",
+                )
+
+    def _record(self, states: Mapping[TableName, Sequence[InputState]]) -> ResultRecord:
+        inputs = {str(s.table.name): s.progress for found in states.values() for s in found}
+        plan = self._plan
+        return ResultRecord(
+            self._definition.name, plan.fingerprint, self.boundary, inputs, tuple(plan.key), plan.state
+        )
+
+    def _reached(self, states: Mapping[TableName, Sequence[InputState]]) -> Reached:
+        """Return how far the source's changes are in the result: to the boundary; the inputs know the times."""
+        markers = [state.table.table.marker() for found in states.values() for state in found]
+        known = [marker for marker in markers if marker is not None]
+        furthest = max((m.position for m in known if m.position is not None), default=None)
+        times = [m.watermark_ms for m in known if m.watermark_ms is not None]
+        return Reached(self.boundary.position or furthest, max(times, default=None))
+
+
+def own_columns(used: Input) -> list[str]:
+    """Return the columns of an input that each of its tables has."""
+    return [name for name in used.columns if name != ORIGIN or not used.name.is_pattern]
+
+
+def united(used: Input, parts: Sequence[tuple[InputState, DataFrame]]) -> DataFrame:
+    """Return the rows of the tables of an input; those of a pattern say from which table they are."""
+    if not used.name.is_pattern:
+        return parts[0][1]
+    marked = [rows.withColumn(ORIGIN, F.lit(str(state.table.name))) for state, rows in parts]
+    return reduce(DataFrame.unionByName, marked)
+
+
+def _check_unique(rows: DataFrame, key: Sequence[str]) -> None:
+    """Raise KeyViolated if rows have the same key."""
+    columns = [F.col(f"`{name}`") for name in key]
+    for found in rows.groupBy(*columns).count().where("count > 1").limit(1).collect():
+        raise KeyViolated(key, list(found)[: len(key)])

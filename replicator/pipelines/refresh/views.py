@@ -1,0 +1,89 @@
+"""The views that the queries of a plan read, and the results of its steps that are kept while it runs."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator.jvm.spark import local_frame
+from replicator.model.common import quoted
+from replicator.pipelines.literals import is_among
+from replicator.pipelines.query.narrow import Narrow
+
+HELD_ROWS: Final = 50_000
+"""Up to this number of rows, the driver holds what a step keeps."""
+
+
+@dataclass(slots=True)
+class Views:
+    """Temporary views of a session, for one refresh.
+
+    Attributes:
+        frames: view → its rows.
+        held: view → its rows, if the driver holds them.
+    """
+
+    spark: SparkSession
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    held: dict[str, pa.Table] = field(default_factory=dict)
+    _persisted: list[DataFrame] = field(default_factory=list)
+
+    def add(self, name: str, rows: DataFrame, held: pa.Table | None = None) -> None:
+        """Let queries read rows under a name; `held` are the same rows if the driver holds them."""
+        rows.createOrReplaceTempView(quoted(name))
+        self.frames[name] = rows
+        if held is not None:
+            self.held[name] = held
+
+    def keep(self, name: str, rows: DataFrame) -> None:
+        """Compute rows now, once, and let queries read them under a name."""
+        found = rows.limit(HELD_ROWS + 1).toArrow()
+        if found.num_rows <= HELD_ROWS:
+            self.add(name, local_frame(self.spark, found), found)
+            return
+        kept = rows.persist()
+        self._persisted.append(kept)
+        self.add(name, kept)
+
+    def query(self, text: str, narrows: Iterable[Narrow] = ()) -> DataFrame:
+        """Return the rows of a query, which needs only rows of views as `narrows` says."""
+        with self._narrowed(narrows):
+            # A view is resolved when the query is analysed, so that another one may have its name later.
+            return self.spark.sql(text)
+
+    @contextmanager
+    def _narrowed(self, narrows: Iterable[Narrow]) -> Iterator[None]:
+        found: dict[str, list[SparkColumn]] = {}
+        for narrow in narrows:
+            if (condition := self._condition(narrow)) is not None:
+                found.setdefault(narrow.view, []).append(condition)
+        try:
+            for view, conditions in found.items():
+                narrower = self.frames[view].where(reduce(SparkColumn.__and__, conditions))
+                narrower.createOrReplaceTempView(quoted(view))
+            yield
+        finally:
+            for view in found:
+                self.frames[view].createOrReplaceTempView(quoted(view))
+
+    def _condition(self, narrow: Narrow) -> SparkColumn | None:
+        """Return the condition of a narrower view; None if there are too many values, or they are no literals."""
+        if (rows := self.held.get(narrow.by)) is None:
+            return None
+        # Names of columns may differ in letter case.
+        names = [name for name in rows.column_names if name.lower() == narrow.by_column.lower()]
+        values = pc.unique(rows.column(names[0]))
+        return is_among(narrow.column, values.to_pylist())
+
+    def drop(self) -> None:
+        """Remove all views, and what was kept."""
+        for name in self.frames:
+            self.spark.catalog.dropTempView(name)
+        for kept in self._persisted:
+            kept.unpersist()

@@ -1,0 +1,205 @@
+"""The pipelines of a mirror: refresh all of them, or some, to one boundary of the source.
+
+A pipeline that cannot be refreshed stops only those that read its result.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from replicator.config import Config
+from replicator.errors import (
+    CommitConflict,
+    FencedError,
+    LakeUnavailable,
+    ReplicatorError,
+    Unsettled,
+)
+from replicator.lake.catalog.tables import Lake
+from replicator.lake.others import refuse_foreign
+from replicator.pipelines.files import PipelineFiles, chosen, read_by, with_inputs
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.log_ends import LogEnds
+from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.output.table import ResultTables
+from replicator.pipelines.paused import Pause, text_hash
+from replicator.pipelines.query.definition import Definition
+from replicator.pipelines.query.names import TableName
+from replicator.pipelines.refresh.pauses import Pauses
+from replicator.pipelines.refresh.planner import Planner
+from replicator.pipelines.refresh.refresh import Refresh, Refreshed
+
+_ATTEMPTS: Final = 3
+
+OnPipeline = Callable[[str, int, int], None]
+"""Called with the name of a pipeline, and the number of pipelines that are done and in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRefreshed:
+    """A pipeline that was not refreshed.
+
+    Attributes:
+        reason, hint: why, and the next step.
+        waits: whether it is tried again without a change by the operator.
+    """
+
+    pipeline: str
+    table: TableName
+    reason: str
+    hint: str | None = None
+    waits: bool = False
+
+
+Result = Refreshed | NotRefreshed
+
+
+@dataclass(slots=True)
+class Pipelines:
+    """Refreshes pipelines, one after the other."""
+
+    config: Config
+    lake: Lake
+    files: PipelineFiles
+    planner: Planner = field(init=False)
+    tables: ResultTables = field(init=False)
+    pauses: Pauses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.planner = Planner(self.config, self.lake, [self.table(d) for d in self.files.definitions])
+        self.tables = ResultTables(self.config, self.lake)
+        self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
+
+    @classmethod
+    def open(cls, config: Config, spark: SparkSession, files: PipelineFiles) -> "Pipelines":
+        """Return pipelines that use `spark`, which nothing else may use: views have the names of pipelines.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer.
+        """
+        # The source's names of columns differ in more than letter case, and SQL does not tell it.
+        spark.conf.set("spark.sql.caseSensitive", "false")
+        return cls(config, Lake(spark), files)
+
+    def table(self, definition: Definition) -> TableName:
+        """Return the table of a pipeline's result."""
+        return definition.output(self.config.lake.pipelines_namespace)
+
+    def refresh(
+        self,
+        ends: LogEnds,
+        names: Collection[str] = (),
+        *,
+        rebuild: Collection[str] = (),
+        retry: bool = True,
+        on_pipeline: OnPipeline = lambda *_: None,
+    ) -> list[Result]:
+        """Bring pipelines to the boundary of `ends`: the named ones and those that they read, by default all.
+
+        Args:
+            rebuild: the pipelines whose results are computed as a whole in any case.
+            retry: try paused pipelines too.
+
+        Raises:
+            UsageError: there is no pipeline of a name.
+            LakeUnavailable: the catalog does not answer.
+        """
+        definitions = self.files.definitions
+        wanted = with_inputs(definitions, chosen(self.files, names, self.config), self.config)
+        paused = self.pauses.read()
+        refreshed: dict[TableName, Boundary] = {}
+        results: dict[str, Result] = {} if names else dict(self._broken())
+        for number, definition in enumerate(wanted):
+            on_pipeline(definition.name, number, len(wanted))
+            pause = paused.get(definition.name)
+            results[definition.name] = (
+                self._waits(definition, results)
+                or self._paused(definition, None if retry else pause)
+                or self._refreshed(definition, ends, refreshed, pause, rebuild=definition.name in rebuild)
+            )
+        on_pipeline("", len(wanted), len(wanted))
+        return list(results.values())
+
+    def _broken(self) -> Iterator[tuple[str, NotRefreshed]]:
+        for name, error in self.files.broken.items():
+            table = TableName(self.config.lake.pipelines_namespace, name)
+            yield name, NotRefreshed(name, table, error.message, error.hint)
+
+    def drop(self, definition: Definition) -> str | None:
+        """Drop the result of a pipeline with its files; return the name of its table, None if there is none.
+
+        Raises:
+            ForeignTable: the table is not one of this mirror.
+            LakeUnavailable: the catalog failed.
+        """
+        name = self.table(definition)
+        table = self.lake.load(name.namespace, name.name)
+        if table is not None:
+            refuse_foreign(table, self.config.mirror.name)
+            self.lake.drop(name.namespace, name.name)
+        self.pauses.resume(definition.name)
+        return None if table is None else str(name)
+
+    def _paused(self, definition: Definition, pause: Pause | None) -> NotRefreshed | None:
+        """Return why a pipeline is not tried again; another text of its file is."""
+        if pause is None or pause.text != text_hash(definition.text):
+            return None
+        return NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
+
+    def _waits(self, definition: Definition, results: Mapping[str, Result]) -> NotRefreshed | None:
+        for other in read_by(definition, self.files.definitions, self.config):
+            if isinstance(results.get(other.name), NotRefreshed):
+                reason = f"it reads {self.table(other)}, and the pipeline {other.name} was not refreshed"
+                return NotRefreshed(definition.name, self.table(definition), reason, waits=True)
+        return None
+
+    def _refreshed(
+        self,
+        definition: Definition,
+        ends: LogEnds,
+        refreshed: dict[TableName, Boundary],
+        pause: Pause | None,
+        *,
+        rebuild: bool,
+    ) -> Result:
+        table = self.table(definition)
+        try:
+            result = self._attempted(definition, ends, refreshed, rebuild=rebuild)
+        except (Unsettled, CommitConflict, FencedError) as error:
+            return NotRefreshed(definition.name, table, error.message, error.hint, waits=True)
+        except LakeUnavailable:
+            raise
+        except ReplicatorError as error:
+            if pause is None or pause.reason != error.message:
+                self.pauses.pause(definition.name, error, definition.text)
+            return NotRefreshed(definition.name, table, error.message, error.hint)
+        if pause is not None:
+            self.pauses.resume(definition.name)
+        loaded = self.tables.load(table)
+        record = None if loaded is None else recorded_result(loaded)
+        if record is not None:
+            refreshed[table] = record.boundary
+        return result
+
+    def _attempted(
+        self,
+        definition: Definition,
+        ends: LogEnds,
+        refreshed: Mapping[TableName, Boundary],
+        *,
+        rebuild: bool,
+    ) -> Refreshed:
+        attempts = 0
+        while True:
+            planned = self.planner.plan(definition)
+            for table in planned.inputs.values():
+                ends.check_reached(table)
+            try:
+                return Refresh(self.tables, planned, ends.boundary, refreshed, rebuild).run()
+            except (CommitConflict, FencedError):
+                # Another process refreshed it, or maintenance committed in between: plan again on top of that.
+                attempts += 1
+                if attempts == _ATTEMPTS:
+                    raise

@@ -1,0 +1,184 @@
+"""Keep the results of pipelines current while the mirror runs, in a thread of its own.
+
+Each pipeline is refreshed at its interval. The files are read again before each round: one that is new or was edited
+is followed without a restart.
+"""
+
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from replicator.config import Config
+from replicator.errors import ConfigError, JavaGone, ReplicatorError, UsageError
+from replicator.jvm.spark import first_line, own_session
+from replicator.pipelines.files import PipelineFiles, read_pipelines
+from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
+from replicator.pipelines.query.definition import Definition
+from replicator.pipelines.refresh.refresh import Outcome, Refreshed
+from replicator.pipelines.rounds import refresh_when_reached
+from replicator.pipelines.service import NotRefreshed, Pipelines, Result
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.pipelines")
+_RETRY_S: Final = 10.0
+_WAIT_S: Final = 60.0
+"""How long a run that ends waits for the inputs of pipelines."""
+_CLOSE_S: Final = 60.0
+_LOOK_S: Final = 10.0
+"""How often the folder of the pipelines is looked at."""
+
+
+def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event | None = None) -> None:
+    """Refresh all pipelines, and log what that did; for a run that ends.
+
+    Raises:
+        ReplicatorError: as `refresh_when_reached`.
+    """
+    if files := read_pipelines(config):
+        pipelines = Pipelines.open(config, own_session(spark), files)
+        read = ends_reader(config)
+        _log(refresh_when_reached(pipelines, read, wait=_WAIT_S, stopping=stopping), {})
+
+
+@contextmanager
+def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
+    """Keep the results of pipelines current while the block runs."""
+    thread = PipelineThread(config, spark)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.close()
+
+
+class PipelineThread:
+    """Refreshes pipelines at their intervals."""
+
+    def __init__(self, config: Config, spark: SparkSession) -> None:
+        self._config, self._spark = config, spark
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pipelines", daemon=True)
+        self._due: dict[str, float] = {}
+        self._reported: dict[str, str] = {}
+        self._pipelines: Pipelines | None = None
+        self._read: ReadEnds | None = None
+        self._session: SparkSession | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the refresh that runs now. If it takes long, it is left: it would be as if it was killed."""
+        self._stopping.set()
+        self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        retry = True
+        while not self._stopping.is_set():
+            try:
+                pause = self._round(retry=retry)
+                retry = False
+            except JavaGone:
+                # The mirror notices it too, and ends.
+                return
+            except ReplicatorError as error:
+                pause = _RETRY_S
+                self._report("", error.message, error.hint)
+            except Exception as error:  # noqa: BLE001 - the thread must not end silently
+                pause = _RETRY_S
+                _LOG.error("pipelines failed", reason=first_line(error))
+            self._stopping.wait(pause)
+
+    def _round(self, *, retry: bool) -> float:
+        """Refresh what is due; return the seconds until the next round."""
+        try:
+            files = read_pipelines(self._config)
+            for name, error in files.broken.items():
+                self._report(name, error.message, error.hint)
+            if not (definitions := files.definitions):
+                return _LOOK_S
+            pipelines, read = self._opened(files)
+        except (ConfigError, UsageError) as error:
+            # An edited file may be wrong for a moment.
+            self._report("", error.message, error.hint)
+            return _LOOK_S
+        now = time.monotonic()
+        due = [d.name for d in definitions if self._due.get(d.name, now) <= now]
+        if due:
+            wait = min(self._every(d) for d in definitions)
+            results = refresh_when_reached(
+                pipelines, read, due, wait=wait, retry=retry, stopping=self._stopping
+            )
+            _log(results, self._reported)
+            self._note(definitions, due, now)
+        left = min(self._due[d.name] for d in definitions) - time.monotonic()
+        return min(max(left, 0.0), _LOOK_S)
+
+    def _opened(self, files: PipelineFiles) -> tuple[Pipelines, ReadEnds]:
+        if self._session is None:
+            self._session = own_session(self._spark)
+        if self._read is None:
+            self._read = ends_reader(self._config)
+        if self._pipelines is None or self._pipelines.files != files:
+            self._pipelines = Pipelines.open(self._config, self._session, files)
+        return self._pipelines, self._read
+
+    def _every(self, definition: Definition) -> float:
+        return definition.every or self._config.pipelines.every
+
+    def _note(self, definitions: Sequence[Definition], due: Collection[str], began: float) -> None:
+        for definition in definitions:
+            if definition.name in due:
+                self._due[definition.name] = began + self._every(definition)
+
+    def _report(self, name: str, reason: str, hint: str | None) -> None:
+        if self._reported.get(name) != reason:
+            self._reported[name] = reason
+            _LOG.warning("pipelines cannot be refreshed", reason=reason, next=hint)
+
+
+def _log(results: Sequence[Result], reported: dict[str, str]) -> None:
+    """Log what refreshes did, each reason of a pause or a longer wait once."""
+    for result in results:
+        if isinstance(result, Refreshed):
+            reported.pop(result.pipeline, None)
+            if result.outcome is not Outcome.SAME or result.changes:
+                _log_refreshed(result)
+        elif reported.get(result.pipeline) != result.reason:
+            reported[result.pipeline] = result.reason
+            _log_not(result)
+
+
+def _log_refreshed(result: Refreshed) -> None:
+    _LOG.info(
+        "pipeline refreshed",
+        pipeline=result.pipeline,
+        outcome=str(result.outcome),
+        boundary=str(result.boundary),
+        changes=result.changes,
+        added=result.added,
+        removed=result.removed,
+        seconds=round(result.seconds, 3),
+        **({} if result.reason is None else {"whole": result.reason}),
+    )
+    for check in result.checks:
+        if check.failed:
+            _LOG.warning(
+                "rows do not meet a check",
+                pipeline=result.pipeline,
+                check=check.name,
+                rows=check.failed,
+                action=str(check.action),
+            )
+
+
+def _log_not(result: NotRefreshed) -> None:
+    if result.waits:
+        _LOG.info("pipeline waits", pipeline=result.pipeline, reason=result.reason)
+    else:
+        _LOG.error("pipeline paused", pipeline=result.pipeline, reason=result.reason, next=result.hint)

@@ -1,0 +1,170 @@
+"""Refreshes of pipelines, compared with what DuckDB computes of the source's rows at the same position."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from replicator import failpoints
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.service import NotRefreshed
+from tests.oracle.model import Source
+from tests.support.failpoints import PowerCut
+from tests.support.lake_harness import LakeHarness
+from tests.support.pipeline_lake import PipelineLake, Round, oracle, rows_at
+
+QUERIES = {
+    "added": (
+        "bucket",
+        (
+            "SELECT number % 5 AS bucket, count(*) AS n, sum(id) AS total, count(`a name`) AS named "
+            "FROM shop.t0_bigint GROUP BY number % 5"
+        ),
+    ),
+    "touched": (
+        "bucket",
+        (
+            "SELECT number % 5 AS bucket, max(id) AS highest, min(`a name`) AS first, "
+            "count(DISTINCT number) AS several FROM shop.t0_bigint GROUP BY number % 5 HAVING count(*) > 1"
+        ),
+    ),
+    "joined": (
+        "id, code",
+        (
+            "SELECT a.id, b.`code``x` AS code, b.region, a.number FROM shop.t0_bigint a "
+            "LEFT JOIN shop.t1_composite b ON b.region = a.number"
+        ),
+    ),
+    "copies": ("", "SELECT page, number FROM shop.t2_keyless WHERE number > 0"),
+    "newest": (
+        "number",
+        (
+            "SELECT number, id FROM (SELECT number, id, row_number() OVER (PARTITION BY number ORDER BY id DESC) "
+            "AS place FROM shop.t0_bigint) WHERE place = 1"
+        ),
+    ),
+}
+"""Name of a pipeline → its key and query."""
+
+
+def duck(query: str) -> str:
+    return (
+        query.replace("`code``x`", '"code`x"')
+        .replace("`a name`", '"a name"')
+        .replace("sum(id)", "sum(id)::bigint")
+    )
+
+
+def boundary(at: tuple[int, int]) -> Boundary:
+    return Boundary(f"mysql-bin.{at[0]:06d}", at[1])
+
+
+def define(pipelines: PipelineLake, *names: str) -> None:
+    for name in names:
+        key, query = QUERIES[name]
+        pipelines.define(name, f"-- key: {key}\n{query}" if key else query)
+
+
+def assert_exact(
+    pipelines: PipelineLake, source: Source, names: Iterable[str], at: tuple[int, int] | None = None
+) -> None:
+    tables = [(table.name, table, rows_at(table, at)) for table in source.tables]
+    for name in names:
+        assert pipelines.rows(name) == oracle(duck(QUERIES[name][1]), tables), name
+
+
+def test_results_are_what_their_queries_compute_at_each_boundary(lake: LakeHarness) -> None:
+    source = Source(11, alters=0, truncates=False)
+    source.start(["bigint", "composite", "keyless"], 30)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    define(pipelines, *QUERIES)
+    outcomes = []
+    for _ in range(2):
+        at = round_.write(transactions=25, later=6)
+        outcomes.append({name: str(r.outcome) for name, r in pipelines.refreshed(boundary(at)).items()})
+        assert_exact(pipelines, source, QUERIES, at)
+    outcomes.append({name: str(r.outcome) for name, r in pipelines.refreshed().items()})
+    assert_exact(pipelines, source, QUERIES)
+    assert set(outcomes[0].values()) == {"built"}
+    assert outcomes[1]["added"] == "changed"
+    assert all("built" not in outcome.values() for outcome in outcomes[1:])
+    # Nothing changed since.
+    assert {str(r.outcome) for r in pipelines.refreshed().values()} == {"same"}
+
+
+@pytest.mark.fault(
+    "The process is killed while it refreshes the result of a pipeline",
+    area="Process",
+    on="Iceberg; events of the model",
+    outcome="the result has its rows from before or those from after; the next refresh continues from there",
+)
+@pytest.mark.parametrize(
+    "point", ["after-pipeline-files", "before-pipeline-commit", "before-commit", "after-pipeline-commit"]
+)
+def test_killed_refresh_is_repeated_exactly_once(lake: LakeHarness, point: str) -> None:
+    source = Source(5, alters=0, truncates=False)
+    source.start(["bigint", "composite"], 20)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    names = ("added", "joined")
+    define(pipelines, *names)
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise PowerCut
+
+    for _ in ("when it is built", "when it is changed"):
+        round_.write(transactions=20)
+        with pytest.raises(PowerCut), failpoints.on_reach(reach):
+            pipelines.refresh()
+        pipelines.refreshed()
+        assert_exact(pipelines, source, names)
+
+
+def test_pipeline_that_fails_stops_only_those_that_read_its_result(lake: LakeHarness) -> None:
+    source = Source(3, alters=0, truncates=False)
+    source.start(["bigint"], 20)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    pipelines.define("wrong", "-- key: number\nSELECT number, id FROM shop.t0_bigint")
+    pipelines.define("reader", "-- refresh: auto\nSELECT count(*) AS n FROM shop_pipelines.wrong")
+    pipelines.define("right", "-- key: id\nSELECT id, number FROM shop.t0_bigint WHERE number >= 0")
+    round_.write(transactions=20)
+    found = {result.pipeline: result for result in pipelines.refresh()}
+    wrong, reader = found["wrong"], found["reader"]
+    assert isinstance(wrong, NotRefreshed)
+    assert not wrong.waits
+    assert "several rows have the key number" in wrong.reason
+    assert isinstance(reader, NotRefreshed)
+    assert reader.waits
+    assert pipelines.rows("right").total() > 0
+    pipelines.define("wrong", "-- key: id\nSELECT number, id FROM shop.t0_bigint")
+    pipelines.refreshed()
+    assert pipelines.rows("reader") == {(len(source.tables[0].rows),): 1}
+    round_.write(transactions=20)
+    pipelines.refreshed()
+    assert pipelines.rows("reader") == {(len(source.tables[0].rows),): 1}
+
+
+def test_changed_definition_replaces_the_result(lake: LakeHarness) -> None:
+    source = Source(9, alters=0, truncates=False)
+    source.start(["bigint"], 20)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    pipelines.define("counted", "SELECT id, number FROM shop.t0_bigint WHERE number >= 0")
+    round_.write(transactions=10)
+    pipelines.refreshed()
+    query = "SELECT number, count(*) AS n FROM shop.t0_bigint GROUP BY number"
+    pipelines.define("counted", f"-- key: number\n{query}")
+
+    def reach(reached: str) -> None:
+        if reached == "between-pipeline-renames":
+            raise PowerCut
+
+    with pytest.raises(PowerCut), failpoints.on_reach(reach):
+        pipelines.refresh()
+    pipelines.refreshed()
+    assert pipelines.rows("counted") == oracle(
+        query, [("t0_bigint", source.tables[0], rows_at(source.tables[0]))]
+    )
+    round_.write(transactions=10)
+    assert str(pipelines.refreshed()["counted"].outcome) == "changed"
+    assert pipelines.rows("counted") == oracle(
+        query, [("t0_bigint", source.tables[0], rows_at(source.tables[0]))]
+    )

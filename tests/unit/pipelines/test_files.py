@@ -1,0 +1,62 @@
+"""The files of pipelines beside the configuration."""
+
+from pathlib import Path
+
+import pytest
+
+from replicator.config import Config
+from replicator.errors import PipelineError, UsageError
+from replicator.pipelines.files import chosen, read_by, read_pipelines, with_inputs
+from tests.support.config import minimal_config
+
+
+def configured(folder: Path, **files: str) -> Config:
+    (folder / "pipelines").mkdir()
+    for name, text in files.items():
+        (folder / "pipelines" / f"{name}.sql").write_text(text)
+    return minimal_config(folder)
+
+
+def test_no_folder_has_no_pipelines(tmp_path: Path) -> None:
+    config = minimal_config(tmp_path)
+    files = read_pipelines(config)
+    assert not files
+    with pytest.raises(UsageError, match="there is no pipeline revenue") as error:
+        chosen(files, ["revenue"], config)
+    assert "revenue.sql" in str(error.value.hint)
+
+
+def test_each_pipeline_is_after_those_that_it_reads(tmp_path: Path) -> None:
+    config = configured(
+        tmp_path,
+        a="SELECT n FROM shop_pipelines.b",
+        b="SELECT count(*) AS n FROM shop_pipelines.c",
+        c="SELECT id FROM shop.orders",
+        d="SELECT id FROM shop.orders",
+    )
+    files = read_pipelines(config)
+    names = [definition.name for definition in files.definitions]
+    assert names.index("c") < names.index("b") < names.index("a")
+    (wanted,) = chosen(files, ["b"], config)
+    assert [d.name for d in with_inputs(files.definitions, [wanted], config)] == ["c", "b"]
+    assert [d.name for d in read_by(wanted, files.definitions, config)] == ["c"]
+
+
+def test_file_that_cannot_be_used_stops_no_other(tmp_path: Path) -> None:
+    config = configured(
+        tmp_path,
+        right="SELECT id FROM shop.orders",
+        wrong="SELECT id FROM FROM",
+        logged="-- changelog: true\nSELECT id FROM shop.orders",
+        mirror="-- table: shop.orders\nSELECT id FROM shop.orders",
+    )
+    files = read_pipelines(config)
+    assert [definition.name for definition in files.definitions] == ["right"]
+    assert set(files.broken) == {"wrong", "logged", "mirror"}
+    assert "logged.sql:1" in files.broken["logged"].message
+    assert "is a namespace of the mirror itself" in files.broken["mirror"].message
+    with pytest.raises(PipelineError, match=r"wrong\.sql:1"):
+        chosen(files, ["wrong"], config)
+    with pytest.raises(UsageError, match="there is no pipeline other") as error:
+        chosen(files, ["other"], config)
+    assert error.value.hint == "pipelines: logged, mirror, right, wrong"

@@ -1,0 +1,73 @@
+"""What pipelines record in the lake: texts that later versions must read."""
+
+import pytest
+
+from replicator.errors import ForeignTable
+from replicator.model.binlog import ConnectorOffset
+from replicator.model.gtid import GtidSet
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.progress import InputProgress
+from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
+from replicator.pipelines.paused import PIPELINE_PAUSED_KEY, Pause, pauses_in, text_hash
+from tests.support.lake_schemas import validate_properties
+
+RECORD = ResultRecord(
+    "revenue",
+    "0123456789abcdef",
+    Boundary("binlog.000007", 1234, "41292464-e5c3-11f1-a63d-02fc00000001:1-9"),
+    {"shop.orders": InputProgress("0c0e", 12, {0: 40, 1: 41}, 11, 99)},
+    ("day", "country"),
+    True,
+)
+TEXT = (
+    '{"version":1,"name":"revenue","fingerprint":"0123456789abcdef","boundary":{"file":"binlog.000007","pos":1234,'
+    '"gtids":"41292464-e5c3-11f1-a63d-02fc00000001:1-9"},"inputs":{"shop.orders":{"table":"0c0e","commit":12,'
+    '"held":{"0":40,"1":41},"held_commit":11,"steps_at":99}},"key":["day","country"],"state":true}'
+)
+
+
+def test_record_of_a_result_keeps_its_text() -> None:
+    assert RECORD.to_json() == TEXT
+    assert record_of(TEXT, "shop_pipelines.revenue") == RECORD
+    validate_properties("table", {RECORD_KEY: TEXT})
+    end = ResultRecord("revenue", "0", Boundary())
+    validate_properties("table", {RECORD_KEY: end.to_json()})
+    assert record_of(end.to_json(), "t") == end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.replace('"version":1', '"version":2'),
+        TEXT.replace("binlog.000007", "no file"),
+        TEXT.replace(":1-9", ""),
+        TEXT.replace('"commit":12', '"commit":-1'),
+        "[]",
+    ],
+)
+def test_record_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ForeignTable, match="revenue"):
+        record_of(text, "shop_pipelines.revenue")
+
+
+def test_pause_of_a_pipeline_is_recorded() -> None:
+    pause = Pause("no", "edit it", 5, text_hash("SELECT 1"))
+    properties = {f"{PIPELINE_PAUSED_KEY}revenue": pause.to_json(), f"{PIPELINE_PAUSED_KEY}other": "{}"}
+    assert pauses_in(properties) == {"revenue": pause}
+    del properties[f"{PIPELINE_PAUSED_KEY}other"]
+    validate_properties("namespace", properties)
+    assert text_hash("SELECT 1") == "e004ebd5b5532a4b"
+
+
+def test_boundary_is_what_the_connector_confirmed() -> None:
+    assert Boundary.of(ConnectorOffset("binlog.000002", 7)) == Boundary("binlog.000002", 7)
+    gtids = GtidSet.parse("41292464-e5c3-11f1-a63d-02fc00000001:1-9")
+    assert Boundary.of(ConnectorOffset("binlog.000002", 7, gtids)).gtids == str(gtids)
+    assert str(Boundary("binlog.000002", 7)) == "binlog.000002:7"
+    assert Boundary().is_end
+    assert Boundary().position is None
+
+
+def test_first_commit_to_read_has_the_changes_that_were_held() -> None:
+    assert InputProgress("t", 12).first_commit == 13
+    assert InputProgress("t", 12, {0: 5}, 10).first_commit == 10
