@@ -7,8 +7,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.lake.files.spark_tables import rows_of
 from replicator.errors import Unsettled, UsageError
+from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import quoted
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.states import read_state

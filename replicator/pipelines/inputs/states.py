@@ -15,10 +15,10 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.lake.files.spark_tables import rows_of
 from replicator.errors import Unsettled
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.files.spark_tables import rows_of
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
 from replicator.pipelines.inputs.boundary import Boundary

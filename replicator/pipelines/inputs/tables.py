@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from replicator.lake.files.spark_tables import rows_of
 from replicator.config import Config
 from replicator.errors import Unsettled
 from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign
 from replicator.model.changelog import RESTATED_KEY, change_column, restated
 from replicator.model.commit_marker import CommitMarker

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from replicator.lake.files.spark_tables import rows_of
 from replicator import failpoints
 from replicator.config import Config
 from replicator.lake.catalog.metadata import (
@@ -18,6 +17,7 @@ from replicator.lake.catalog.metadata import (
 )
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms

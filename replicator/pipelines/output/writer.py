@@ -12,7 +12,6 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from replicator.lake.files.spark_tables import rows_of
 from replicator import failpoints
 from replicator.errors import MissingRows
 from replicator.jvm.spark import local_frame
@@ -21,6 +20,7 @@ from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import POSITIONS, by_file, stage_data
 from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import writable_rows, write_data
+from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import counted, quoted
 from replicator.pipelines.inputs.states import WEIGHT
 from replicator.pipelines.literals import is_among
@@ -107,9 +107,7 @@ def _stage_deletes(
     names = list(key) or [name for name in gone.columns if name != _WANTED]
     found = POSITIONS.empty_table()
     if snapshot is not None:
-        found = _positions(
-            rows_of(lake, table).where(_is_near(held, names)), gone, names, unique=bool(key)
-        )
+        found = _positions(rows_of(lake, table).where(_is_near(held, names)), gone, names, unique=bool(key))
     if found.num_rows != removed or snapshot is None:
         raise MissingRows(
             f"{counted(removed, 'row')} of {table.namespace}.{table.name} must be replaced, and it has "

@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.lake.files.spark_tables import rows_of
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.files.spark_tables import rows_of
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
