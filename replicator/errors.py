@@ -5,6 +5,7 @@
     │   └── MirrorRuns                       another process on this machine runs the mirror
     ├── ConfigError                 exit 2   the configuration file is missing, unreadable or invalid
     │   └── PipelineError                    a pipeline file that cannot be used, or not with the tables of the lake
+    │       └── PipelineUnfit                one that does not fit the tables that the lake has now
     ├── JavaMissing                 exit 2   Java is missing or too old
     ├── CheckFailed                 exit 1   a preflight check or comparison failed
     │   └── NotCaughtUp                      a run ended before the mirror reached the source's position
@@ -132,6 +133,10 @@ class PipelineError(ConfigError):
         """Return the error for a place in a file; lines and columns are counted from 1."""
         place = f"{file}:{line}" if column is None else f"{file}:{line}:{column}"
         return cls(f"{place}: {reason}", hint or f"edit line {line} of {file}")
+
+
+class PipelineUnfit(PipelineError):
+    """A pipeline that does not fit the tables which the lake has now; other tables may come."""
 
 
 class JavaMissing(ReplicatorError):

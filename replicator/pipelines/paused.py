@@ -18,7 +18,7 @@ class Pause(Record):
     Attributes:
         hint: the next step.
         since_ms: since when, milliseconds since the epoch.
-        text: a hash of the file that failed: another one is tried.
+        text: a hash of the file that failed: another one is tried. None if it is tried at each refresh.
     """
 
     WHAT = "the record of a paused pipeline"

@@ -14,6 +14,7 @@ from replicator.errors import (
     CommitConflict,
     FencedError,
     LakeUnavailable,
+    PipelineUnfit,
     ReplicatorError,
     Unsettled,
 )
@@ -168,12 +169,16 @@ class Pipelines:
         try:
             result = self._attempted(definition, ends, refreshed, rebuild=rebuild)
         except (Unsettled, CommitConflict, FencedError) as error:
+            if pause is not None and pause.text is None:
+                self.pauses.resume(definition.name)
             return NotRefreshed(definition.name, table, error.message, error.hint, waits=True)
         except LakeUnavailable:
             raise
         except ReplicatorError as error:
             if pause is None or pause.reason != error.message:
-                self.pauses.pause(definition.name, error, definition.text)
+                # The source may get a table or a column at any time, or have it again.
+                text = None if isinstance(error, PipelineUnfit) else definition.text
+                self.pauses.pause(definition.name, error, text)
             return NotRefreshed(definition.name, table, error.message, error.hint)
         if pause is not None:
             self.pauses.resume(definition.name)

@@ -48,13 +48,13 @@ class PipelineLake:
         return Pipelines.open(self.config, self.lake.session(self.config), read_pipelines(self.config))
 
     def refresh(
-        self, boundary: Boundary | None = None, *names: str, rebuild: Sequence[str] = ()
+        self, boundary: Boundary | None = None, *names: str, rebuild: Sequence[str] = (), retry: bool = True
     ) -> list[Result]:
         """Refresh pipelines to a boundary, by default the end of the archive."""
         ends = ends_reader(self.config)()
         if boundary is not None:
             ends = LogEnds(boundary, ends.ends, ends.prefix)
-        return self.pipelines().refresh(ends, names, rebuild=rebuild)
+        return self.pipelines().refresh(ends, names, rebuild=rebuild, retry=retry)
 
     def refreshed(
         self, boundary: Boundary | None = None, rebuild: Sequence[str] = ()

@@ -24,7 +24,7 @@ _WITH_IMAGES: Final = frozenset({"c", "u", "d", "h"})
 """Operations of changes that have all images: of the log, and differences that a re-read found."""
 META: Final = ("op", "partition", "offset", "commit", "later")
 """What is known of each image of a change."""
-_NEXT: Final = "it is refreshed when the mirror has passed them"
+_NEXT: Final = "it is refreshed once the connector has passed them, with the next change of the source"
 
 
 def is_pending(change: SparkColumn, progress: InputProgress) -> SparkColumn:
@@ -72,7 +72,8 @@ def classified(rows: pa.Table, name: str) -> Pending:
     later = rows.column("later").to_numpy().astype(bool)
     ops = rows.column("op")
     if strange := _strange(ops, later):
-        raise Unsettled(f"{name} has changes without images (op {strange}) after the boundary", _NEXT)
+        what = "rows that were read" if strange == "r" else f"changes without images (op {strange})"
+        raise Unsettled(f"{name} has {what} after the position that the connector has confirmed", _NEXT)
     restated = _restated(_strange(ops, ~later))
     if not later.any():
         return Pending(rows.num_rows, 0, restated=restated)

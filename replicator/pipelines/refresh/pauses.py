@@ -21,11 +21,16 @@ class Pauses:
         Raises:
             LakeUnavailable: the catalog failed.
         """
+        # A mirror that has not run yet has no namespace.
+        self.lake.ensure_namespace(self.namespace)
         return pauses_in(self.lake.namespace_properties(self.namespace))
 
-    def pause(self, name: str, error: ReplicatorError, text: str) -> None:
-        """Record that a pipeline is paused because of an error; `text` is that of its file."""
-        pause = Pause(error.message, error.hint, now_ms(), text_hash(text))
+    def pause(self, name: str, error: ReplicatorError, text: str | None) -> None:
+        """Record that a pipeline is paused because of an error.
+
+        It stays so while its file has this text; without one, until it can be refreshed.
+        """
+        pause = Pause(error.message, error.hint, now_ms(), None if text is None else text_hash(text))
         self.lake.set_namespace_property(self.namespace, PIPELINE_PAUSED_KEY + name, pause.to_json())
 
     def resume(self, name: str) -> None:

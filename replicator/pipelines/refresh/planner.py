@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replicator.config import Config
+from replicator.errors import PipelineError, PipelineUnfit
 from replicator.lake.catalog.tables import Lake
 from replicator.pipelines.inputs.tables import InputTable, InputTables
 from replicator.pipelines.query.analysis import InputSchema, analyse
@@ -45,7 +46,7 @@ class Planner:
         """Return a pipeline with its plan and its inputs.
 
         Raises:
-            PipelineError: it does not fit the tables that the lake has.
+            PipelineUnfit: it does not fit the tables that the lake has.
             ForeignTable: an input is not a table of this mirror.
             LakeUnavailable: the catalog failed.
         """
@@ -57,7 +58,10 @@ class Planner:
             schemas |= {name: InputSchema({}) for name in self._every() if name not in schemas}
         known = self._plans.get(definition.name)
         if known is None or known[0] != definition or known[1] != schemas:
-            known = definition, schemas, plan_of(analyse(definition, schemas))
+            try:
+                known = definition, schemas, plan_of(analyse(definition, schemas))
+            except PipelineError as error:
+                raise PipelineUnfit(error.message, error.hint) from error
             self._plans[definition.name] = known
         used = {name for found in known[2].inputs for name in found.tables}
         table = definition.output(self.config.lake.pipelines_namespace)

@@ -6,6 +6,7 @@ import pytest
 
 from replicator import failpoints
 from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut
@@ -141,6 +142,20 @@ def test_pipeline_that_fails_stops_only_those_that_read_its_result(lake: LakeHar
     round_.write(transactions=20)
     pipelines.refreshed()
     assert pipelines.rows("reader") == {(len(source.tables[0].rows),): 1}
+
+
+def test_pipeline_whose_table_comes_later_is_refreshed_then(lake: LakeHarness) -> None:
+    source = Source(3, alters=0, truncates=False)
+    source.start(["bigint"], 20)
+    pipelines = PipelineLake(lake)
+    pipelines.define("early", "-- key: id\nSELECT id, number FROM shop.t0_bigint")
+    lake.write([])
+    (early,) = pipelines.refresh(retry=False)
+    assert isinstance(early, NotRefreshed)
+    assert "no table shop.t0_bigint in the lake" in early.reason
+    Round(lake, source).write(transactions=20)
+    (early,) = pipelines.refresh(retry=False)
+    assert isinstance(early, Refreshed), early
 
 
 def test_changed_definition_replaces_the_result(lake: LakeHarness) -> None:
