@@ -42,9 +42,9 @@ def test_truncated_table_is_computed_as_a_whole() -> None:
     assert of(("h", 0, 5, 3, False)).restated is None
 
 
-@pytest.mark.parametrize("op", ["t", "r"])
-def test_change_that_cannot_be_undone_is_waited_for(op: str) -> None:
-    with pytest.raises(Unsettled, match=f"op {op}"):
+@pytest.mark.parametrize(("op", "reason"), [("t", "op t"), ("r", "rows that were read")])
+def test_change_that_cannot_be_undone_is_waited_for(op: str, reason: str) -> None:
+    with pytest.raises(Unsettled, match=reason):
         of(("c", 0, 5, 3, False), (op, 0, 6, 3, True))
 
 
