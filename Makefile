@@ -35,7 +35,7 @@ format: setup  ## Rewrite the code in the project's style
 	@$(RUN) ruff format .
 
 test-fast: setup  ## Tests that need neither Spark nor the real stack
-	@$(RUN) pytest -q -m "not spark and not stack"
+	@$(RUN) pytest -q -n auto --dist worksteal tests/unit
 
 test: setup  ## Linters, units, and the main tests with Spark and with the real MySQL, Kafka and Connect
 	@$(MAKE) --no-print-directory --output-sync -j 2 lint docs
