@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from replicator.model.common import quoted
 
 MOST: Final = 1_000
-"""A condition has so many literals at most."""
+"""The maximum number of literals in a condition."""
 
 
 def is_among(column: str, values: Sequence[object]) -> SparkColumn | None:

@@ -82,7 +82,10 @@ class Pipelines:
         """
         # The source's names of columns differ in more than letter case, and SQL does not tell it.
         spark.conf.set("spark.sql.caseSensitive", "false")
-        return cls(config, Lake(spark), files)
+        lake = Lake(spark)
+        # A mirror that has not run yet has no namespace for pauses.
+        lake.ensure_namespace(config.lake.ops_namespace)
+        return cls(config, lake, files)
 
     def table(self, definition: Definition) -> TableName:
         """Return the table of a pipeline's result."""

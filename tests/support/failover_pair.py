@@ -26,7 +26,7 @@ class FailoverPair:
     def fail_over(self) -> None:
         """Kill the primary, once the replica has all of it, and promote that; the killed one then replicates it.
 
-        Nobody may write meanwhile.
+        The source must have no writers meanwhile.
         """
         catch_up(self.replica.endpoints, self.primary.endpoints)
         self.primary.kill("mysql")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class LosingProxy:
     """Forward connections to `server`, a port of this machine.
 
-    A lost answer is to a request that the server did, and nobody knows.
+    A lost answer is to a request that the server executed; the client does not learn that.
 
     Attributes:
         server: the port; another one is that of new connections.

@@ -55,7 +55,7 @@ def stage_all(lake: Lake, table: LakeTable, rows: DataFrame) -> Staged:
 
 @dataclass(frozen=True, slots=True)
 class StagedChanges:
-    """Staged net changes, and how many rows come and go."""
+    """Staged net changes, and how many rows are added and removed."""
 
     staged: Staged
     added: int = 0
@@ -63,11 +63,11 @@ class StagedChanges:
 
 
 def stage_changes(lake: Lake, table: LakeTable, changes: DataFrame, key: Sequence[str]) -> StagedChanges:
-    """Stage net changes of a table: its columns, and `WEIGHT`, the number of copies that come or go.
+    """Stage net changes of a table: its columns, and `WEIGHT`, the number of added copies, below 0 of removed ones.
 
     Raises:
-        KeyViolated: rows with the same key come.
-        MissingRows: rows must go that the table does not have.
+        KeyViolated: rows with the same key are added.
+        MissingRows: rows must be removed that the table does not have.
     """
     fields = rows_of(lake, table).schema.fields
     columns = [F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields]
@@ -154,7 +154,7 @@ def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table
 
 
 def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:
-    """Return a condition that all rows that go meet, by which files are skipped that have none of them."""
+    """Return a condition that all removed rows meet, so that files without such rows are skipped."""
     found = F.lit(True)
     if held is not None:
         gone = held.filter(pc.less(held.column(WEIGHT), 0))
@@ -167,7 +167,7 @@ def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:
 
 
 def _positions(stored: DataFrame, gone: DataFrame, names: Sequence[str], *, unique: bool) -> pa.Table:
-    """Return the positions of the rows that go, by the columns `names`: of equal rows as many as go."""
+    """Return the positions of the removed rows, by the columns `names`; of equal rows, as many as are removed."""
     places = [F.col("_file").alias(_PATH), F.col("_pos").alias(_POS)]
     stored = stored.select(*(F.col(quoted(name)) for name in names), *places)
     wanted = gone.select(*(F.col(quoted(n)).alias(f"_replicator_g{i}") for i, n in enumerate(names)), _WANTED)

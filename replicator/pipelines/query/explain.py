@@ -9,7 +9,7 @@ from replicator.pipelines.query.views import Input
 
 _RULES = {
     Rule.SIGNED: "changes are added",
-    Rule.AFFECTED: "rows that changes touch are computed anew",
+    Rule.AFFECTED: "rows that changes touch are recomputed",
     Rule.FULL: "computed as a whole at each refresh",
 }
 
@@ -29,7 +29,7 @@ def _inputs(plan: Plan) -> Iterator[str]:
 def _rule(plan: Plan) -> Iterator[str]:
     yield f"kept current by: {plan.rule}, {_RULES[plan.rule]}"
     if plan.unit:
-        yield f"  computed anew: the rows with the {', '.join(plan.unit)} that changes touch"
+        yield f"  recomputed: the rows with the {', '.join(plan.unit)} that changes touch"
     if plan.state:
         yield "  the result has a hidden column _state: the numbers to which changes are added"
     if plan.reason:

@@ -15,10 +15,10 @@ rows of all its tables, and their name as `_origin`. The view `Plan.output` has 
 refresh, with its hidden column.
 
 The last step, `Plan.changes`, gives rows with the columns of the result, `_state` too if `Plan.state`, and
-`_weight`: so many copies of this row appear, or go if below 0. It is net: no row is in it twice. If the result has a
-key, an update is two rows with the same key, and a weight other than 1 or -1 or two rows of one key that appear
-tell that the key does not identify rows. Values must be cast to the types of the result's table, which are those of
-`Plan.full`, the query for the whole result over the views `now`.
+`_weight`: the number of copies of this row that are added; below 0, that are removed. It is net: no row is in it
+twice. If the result has a key, an update is two rows with the same key, and a weight other than 1 or -1 or two added
+rows of one key tell that the key does not identify rows. Values must be cast to the types of the result's table,
+which are those of `Plan.full`, the query for the whole result over the views `now`.
 
 Checks count over the rows of `Plan.checked` with a weight above 0: they have those too that `drop` leaves out.
 """
@@ -40,7 +40,7 @@ from replicator.pipelines.query.signed import STATE, WEIGHT, Invertible, check_l
 from replicator.pipelines.query.views import Input, Views
 
 _VERSION: Final = 1
-"""Of the rules: a result of another version is computed anew."""
+"""Of the rules: a result of another version is recomputed."""
 
 
 class Rule(StrEnum):
@@ -49,7 +49,7 @@ class Rule(StrEnum):
     SIGNED = "signed"
     """By adding the changes of the inputs."""
     AFFECTED = "affected"
-    """By computing the rows anew that changes may have touched."""
+    """By recomputing the rows that changes may have touched."""
     FULL = "full"
     """As a whole."""
 
@@ -63,12 +63,12 @@ class Plan:
         reason: why not by a cheaper one; None for the cheapest.
         columns: the columns of the result, without the hidden one.
         key: the columns that identify a row; empty if rows have no key.
-        unit: the columns of which the rows are computed anew for the values that changes touched, by `Rule.AFFECTED`.
+        unit: the columns of which the rows are recomputed for the values that changes touched, by `Rule.AFFECTED`.
         state: whether the result has the hidden column.
         full: the query for the whole result.
         full_unchecked: the same with the rows that `drop` leaves out.
         steps: the queries of a refresh; none if it computes `full`.
-        fingerprint: a hash of all that decides the rows; a result of another one must be computed anew.
+        fingerprint: a hash of all that decides the rows; a result of another one must be recomputed.
     """
 
     pipeline: str

@@ -1,4 +1,4 @@
-"""The steps of a refresh that computes the affected keys anew."""
+"""The steps of a refresh that recomputes the affected keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -9,8 +9,8 @@ T, T for its rows after them, and T' for those before:
 T' is T without D(T): its rows with the weight 1, and the changes with the opposite weight.
 
 `count`, `sum` and `avg` of exact numbers, `bool_and` and `bool_or` can be inverted: what a row added is subtracted when
-it goes. So a group needs no row but its changed ones. Its state is the number of its rows, and for each aggregated
-expression the number of values that are not null, or their sum. Its results are expressions over that state.
+it is removed. So a group needs no row but its changed ones. Its state is the number of its rows, and for each
+aggregated expression the number of values that are not null, or their sum. Its results are expressions over that state.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,11 +38,11 @@ from replicator.pipelines.query.names import HIDDEN
 from replicator.pipelines.query.numeric import BIGINT, MAX_PRECISION, Exact, exact_type
 
 WEIGHT: Final = "_weight"
-"""Column of a change: above 0 for rows that appear, below 0 for rows that go."""
+"""Column of a change: above 0 for rows that appear, below 0 for rows that are removed."""
 STATE: Final = HIDDEN
 """Column of a result: the state of its groups."""
 ROWS: Final = "rows"
-_TOO_LONG: Final = "{} of numbers with so many digits, which cannot be subtracted"
+_TOO_LONG: Final = "{} of numbers with too many digits, which cannot be subtracted"
 
 
 class Tables(Protocol):

@@ -21,8 +21,6 @@ class Pauses:
         Raises:
             LakeUnavailable: the catalog failed.
         """
-        # A mirror that has not run yet has no namespace.
-        self.lake.ensure_namespace(self.namespace)
         return pauses_in(self.lake.namespace_properties(self.namespace))
 
     def pause(self, name: str, error: ReplicatorError, text: str | None) -> None:

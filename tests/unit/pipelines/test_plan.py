@@ -162,11 +162,11 @@ def test_an_input_without_changelog_is_only_read_as_a_whole() -> None:
         ),
         (
             "SELECT k, avg(CAST(v AS DECIMAL(30, 4))) AS s FROM shop.orders GROUP BY k",
-            "avg() of numbers with so many digits",
+            "avg() of numbers with too many digits",
         ),
         (
             "SELECT k, sum(CAST(v AS DECIMAL(28, 2))) AS s FROM shop.orders GROUP BY k",
-            "sum() of numbers with so many digits",
+            "sum() of numbers with too many digits",
         ),
         (
             "SELECT k, count(DISTINCT v) AS s FROM shop.orders GROUP BY k",
@@ -348,8 +348,8 @@ def test_an_explanation_tells_what_a_refresh_reads() -> None:
         "reads",
         "  shop.orders: id, k",
         "  shop.kinds: id, z",
-        "kept current by: affected, rows that changes touch are computed anew",
-        "  computed anew: the rows with the id that changes touch",
+        "kept current by: affected, rows that changes touch are recomputed",
+        "  recomputed: the rows with the id that changes touch",
         "  why not cheaper: changes cannot be added because of an outer, semi or anti join (p.sql:3:52)",
         "identified by: id",
         "a refresh reads",
