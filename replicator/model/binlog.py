@@ -38,6 +38,10 @@ class BinaryLogs:
         return next((name for name in self.names if binlog_number(name) == number), None)
 
 
+_FIRST_TRANSACTION_ENDS: Final = 200
+"""No transaction of a binlog file ends before this offset: the events that describe the file take 150 bytes or more."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectorOffset:
     """A source offset of Debezium's MySQL connector; all changes before it are in Kafka.
@@ -91,7 +95,9 @@ class ConnectorOffset:
         """
         if self.in_snapshot:
             return False
-        behind = (binlog_number(self.file), self.pos) >= (binlog_number(end.file), end.pos)
+        # The connector passes the events that describe a file with the first transaction in it.
+        pos = 0 if end.pos < _FIRST_TRANSACTION_ENDS else end.pos
+        behind = (binlog_number(self.file), self.pos) >= (binlog_number(end.file), pos)
         if end.gtids is None or self.gtids is None:
             return behind
         lacking = self.gtids.lacking(end.gtids)

@@ -8,6 +8,21 @@ from replicator.config import Config
 from replicator.errors import PipelineError, UsageError
 from replicator.pipelines.query.definition import Definition, read_definition
 from replicator.pipelines.query.graph import in_order, reads
+from replicator.pipelines.query.names import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A pipeline whose file cannot be used.
+
+    Attributes:
+        table: the table of its result, as far as its file tells.
+        error: why it cannot be used.
+    """
+
+    file: str
+    table: TableName
+    error: PipelineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,33 +31,40 @@ class PipelineFiles:
 
     Attributes:
         definitions: the pipelines, each after those that it reads.
-        broken: the names of those whose file cannot be used → why; the others can be refreshed nevertheless.
+        broken: those whose file cannot be used, by name. Others can be refreshed, unless they read their results.
     """
 
     definitions: tuple[Definition, ...] = ()
-    broken: Mapping[str, PipelineError] = field(default_factory=dict)
+    broken: Mapping[str, Broken] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.definitions or self.broken)
 
+    def results(self, namespace: str) -> list[TableName]:
+        """Return the tables of all pipelines; `namespace` is the usual one."""
+        return [*(d.output(namespace) for d in self.definitions), *(b.table for b in self.broken.values())]
+
 
 def read_pipelines(config: Config) -> PipelineFiles:
-    """Return the pipelines of a configuration; none if there is no folder.
-
-    Raises:
-        PipelineError: pipelines read each other in a circle, or two write one table.
-    """
-    folder = config.pipelines.folder
-    found, broken = [], {}
+    """Return the pipelines of a configuration; none if there is no folder."""
+    folder, namespace = config.pipelines.folder, config.lake.pipelines_namespace
+    found: dict[str, Definition] = {}
+    broken: dict[str, Broken] = {}
     for file in sorted(folder.glob("*.sql")) if folder.is_dir() else []:
+        name, table = file.stem, TableName(namespace, file.stem)
         try:
             definition = read_definition(file, _shown(file))
+            table = definition.output(namespace)
             _refuse_unknown(definition, config)
+            reads(definition)
         except PipelineError as error:
-            broken[file.stem] = error
+            broken[name] = Broken(_shown(file), table, error)
         else:
-            found.append(definition)
-    return PipelineFiles(tuple(in_order(found, config.lake.pipelines_namespace)), broken)
+            found[name] = definition
+    ordered = in_order(found.values(), namespace)
+    for name, refused in ordered.refused.items():
+        broken[name] = Broken(found[name].file, found[name].output(namespace), refused)
+    return PipelineFiles(ordered.definitions, broken)
 
 
 def _refuse_unknown(definition: Definition, config: Config) -> None:
@@ -79,7 +101,7 @@ def chosen(files: PipelineFiles, names: Collection[str], config: Config) -> list
     known = [definition.name for definition in files.definitions]
     for name in names:
         if name in files.broken:
-            raise files.broken[name]
+            raise files.broken[name].error
         if name not in known:
             raise _no_such(name, [*known, *files.broken], config)
     return [definition for definition in files.definitions if not names or definition.name in names]

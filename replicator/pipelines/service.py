@@ -20,13 +20,14 @@ from replicator.errors import (
 )
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
-from replicator.pipelines.files import PipelineFiles, chosen, read_by, with_inputs
+from replicator.pipelines.files import PipelineFiles, chosen, with_inputs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.output.table import ResultTables
 from replicator.pipelines.paused import Pause, text_hash
 from replicator.pipelines.query.definition import Definition
+from replicator.pipelines.query.graph import reads
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.pauses import Pauses
 from replicator.pipelines.refresh.planner import Planner
@@ -69,7 +70,9 @@ class Pipelines:
     pauses: Pauses = field(init=False)
 
     def __post_init__(self) -> None:
-        self.planner = Planner(self.config, self.lake, [self.table(d) for d in self.files.definitions])
+        self.planner = Planner(
+            self.config, self.lake, self.files.results(self.config.lake.pipelines_namespace)
+        )
         self.tables = ResultTables(self.config, self.lake)
         self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
 
@@ -114,22 +117,25 @@ class Pipelines:
         wanted = with_inputs(definitions, chosen(self.files, names, self.config), self.config)
         paused = self.pauses.read()
         refreshed: dict[TableName, Boundary] = {}
-        results: dict[str, Result] = {} if names else dict(self._broken())
+        results: list[Result] = [] if names else list(self._broken())
+        stopped = {broken.table: name for name, broken in self.files.broken.items()}
         for number, definition in enumerate(wanted):
             on_pipeline(definition.name, number, len(wanted))
             pause = paused.get(definition.name)
-            results[definition.name] = (
-                self._waits(definition, results)
+            result = (
+                self._waits(definition, stopped)
                 or self._paused(definition, None if retry else pause)
                 or self._refreshed(definition, ends, refreshed, pause, rebuild=definition.name in rebuild)
             )
+            results.append(result)
+            if isinstance(result, NotRefreshed):
+                stopped[result.table] = definition.name
         on_pipeline("", len(wanted), len(wanted))
-        return list(results.values())
+        return results
 
-    def _broken(self) -> Iterator[tuple[str, NotRefreshed]]:
-        for name, error in self.files.broken.items():
-            table = TableName(self.config.lake.pipelines_namespace, name)
-            yield name, NotRefreshed(name, table, error.message, error.hint)
+    def _broken(self) -> Iterator[NotRefreshed]:
+        for name, broken in self.files.broken.items():
+            yield NotRefreshed(name, broken.table, broken.error.message, broken.error.hint)
 
     def drop(self, definition: Definition) -> str | None:
         """Drop the result of a pipeline with its files; return the name of its table, None if there is none.
@@ -152,11 +158,13 @@ class Pipelines:
             return None
         return NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
 
-    def _waits(self, definition: Definition, results: Mapping[str, Result]) -> NotRefreshed | None:
-        for other in read_by(definition, self.files.definitions, self.config):
-            if isinstance(results.get(other.name), NotRefreshed):
-                reason = f"it reads {self.table(other)}, and the pipeline {other.name} was not refreshed"
-                return NotRefreshed(definition.name, self.table(definition), reason, waits=True)
+    def _waits(self, definition: Definition, stopped: Mapping[TableName, str]) -> NotRefreshed | None:
+        """Return why a pipeline waits for another one; `stopped` are the tables of those that were not refreshed."""
+        for wanted in reads(definition):
+            for table, name in stopped.items():
+                if wanted.names(table):
+                    reason = f"it reads {table}, and the pipeline {name} was not refreshed"
+                    return NotRefreshed(definition.name, self.table(definition), reason, waits=True)
         return None
 
     def _refreshed(

@@ -98,8 +98,8 @@ class PipelineThread:
         """Refresh what is due; return the seconds until the next round."""
         try:
             files = read_pipelines(self._config)
-            for name, error in files.broken.items():
-                self._report(name, error.message, error.hint)
+            for name, broken in files.broken.items():
+                self._report(name, broken.error.message, broken.error.hint)
             if not (definitions := files.definitions):
                 return _LOOK_S
             pipelines, read = self._opened(files)

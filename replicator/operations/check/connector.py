@@ -301,7 +301,7 @@ def _heartbeats(options: Mapping[str, str]) -> CheckResult:
         f"connector: {option}",
         value if option in options else f"{value} (the default)",
         "set it to 1000: without heartbeats, the connector's position does not advance while the mirrored tables are"
-        " idle, and run --until-caught-up cannot detect that it has caught up",
+        " idle: run --until-caught-up cannot detect that it has caught up, and pipelines lack the last changes",
     )
 
 

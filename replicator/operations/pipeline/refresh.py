@@ -33,7 +33,7 @@ def refresh_pipelines(
 
     Raises:
         UsageError: there is no pipeline of a name, or no boundary can be known with this configuration.
-        PipelineError: a file cannot be used, or pipelines read each other in a circle.
+        PipelineError: the file of a named one cannot be used.
         LogError, ConnectError, LakeError: what all pipelines need is unavailable.
     """
     files = _checked(config, names)

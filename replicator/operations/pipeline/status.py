@@ -1,6 +1,6 @@
 """What the lake says of each pipeline, and how it is kept current. Without Java."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from replicator.config import Config
 from replicator.errors import PipelineError, ReplicatorError
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
 from replicator.model.types import LakeType, spark_sql_name
-from replicator.pipelines.files import PipelineFiles, chosen, read_pipelines
+from replicator.pipelines.files import Broken, PipelineFiles, chosen, read_pipelines
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.paused import pauses_in, text_hash
 from replicator.pipelines.query.analysis import InputSchema, analyse
@@ -81,12 +81,11 @@ def list_pipelines(config: Config) -> list[PipelineStatus]:
     """Return all pipelines, each after those that it reads; then those whose file cannot be used.
 
     Raises:
-        PipelineError: pipelines read each other in a circle, or two write one table.
         LakeUnavailable: the catalog cannot be read.
     """
     files = read_pipelines(config)
     found = [found.status for found in _explain(config, files, files.definitions)]
-    return [*found, *(_broken(config, name, error) for name, error in files.broken.items())]
+    return [*found, *(_broken(name, broken) for name, broken in files.broken.items())]
 
 
 def show_pipeline(config: Config, name: str) -> Explained:
@@ -101,10 +100,11 @@ def show_pipeline(config: Config, name: str) -> Explained:
     return _explain(config, files, chosen(files, [name], config))[0]
 
 
-def _broken(config: Config, name: str, error: PipelineError) -> PipelineStatus:
-    table = f"{config.lake.pipelines_namespace}.{name}"
-    file = str(config.pipelines.folder / f"{name}.sql")
-    return PipelineStatus(name, file, "", INVALID, table, None, (), problem=error.message, hint=error.hint)
+def _broken(name: str, broken: Broken) -> PipelineStatus:
+    error = broken.error
+    return PipelineStatus(
+        name, broken.file, "", INVALID, str(broken.table), None, (), problem=error.message, hint=error.hint
+    )
 
 
 def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition]) -> list[Explained]:
@@ -113,7 +113,7 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition])
         # Without a lake, nothing is known of the tables.
         return [Explained(_status(config, definition, None, None, {})) for definition in wanted]
     with open_catalog(config.lake) as catalog:
-        known = KnownTables(catalog, config, files.definitions)
+        known = KnownTables(catalog, config, files.results(config.lake.pipelines_namespace))
         pauses = namespace_properties(catalog, config.lake.ops_namespace)
         return [_explained(config, definition, known, pauses) for definition in wanted]
 
@@ -187,9 +187,8 @@ def _rows(result: Table | None) -> int | None:
 class KnownTables:
     """The tables of the lake that pipelines may read, loaded when they are needed."""
 
-    def __init__(self, catalog: Catalog, config: Config, definitions: Sequence[Definition]) -> None:
-        self._catalog, self._config = catalog, config
-        self._results = {d.output(config.lake.pipelines_namespace) for d in definitions}
+    def __init__(self, catalog: Catalog, config: Config, results: Collection[TableName]) -> None:
+        self._catalog, self._config, self._results = catalog, config, set(results)
         self._loaded: dict[TableName, Table | None] = {}
         self._names: list[TableName] | None = None
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from replicator.config import ArchiveLog, Config
-from replicator.errors import Unsettled
+from replicator.errors import SourceError, Unsettled
+from replicator.model.binlog import BinlogEnd
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.pipelines.inputs.boundary import Boundary
@@ -100,6 +101,7 @@ class _KafkaEnds:
             raise Unsettled(
                 "the connector has not confirmed a position yet", "it does within offset.flush.interval.ms"
             )
+        boundary = Boundary.of(offset, self._end())
         # Read after the position: all changes from before it are before these ends.
         settings = kafka_log(self.config)
         admin = KafkaAdmin(settings, timeout_s=PATIENT_S)
@@ -108,4 +110,13 @@ class _KafkaEnds:
         ends: dict[str, dict[int, int]] = {}
         for (topic, partition), end in (admin.end_offsets(wanted, committed=True) if wanted else {}).items():
             ends.setdefault(topic, {})[partition] = end
-        return LogEnds(Boundary.of(offset), ends, settings.topic_prefix)
+        return LogEnds(boundary, ends, settings.topic_prefix)
+
+    def _end(self) -> BinlogEnd | None:
+        """Return the end of the source's binlog; None if it cannot be asked: what is confirmed is a boundary, too."""
+        if self.config.source.url is None:
+            return None
+        try:
+            return self.positions.end()
+        except SourceError:
+            return None

@@ -15,6 +15,8 @@ from replicator.pipelines.inputs.boundary import Boundary
 _PADDED: Final = 6
 """MySQL pads the numbers of binlog files to this length."""
 _FILES_LATER: Final = 10_000
+READ: Final = ("r", "h")
+"""Operations of rows that were read: by the connector's snapshot, or as differences that a re-read found."""
 
 
 def is_after(boundary: Boundary, change: SparkColumn) -> SparkColumn:
@@ -22,8 +24,11 @@ def is_after(boundary: Boundary, change: SparkColumn) -> SparkColumn:
     if boundary.file is None:
         return F.lit(False)
     number = F.coalesce(F.substring_index(change.getField("file"), ".", -1).cast("long"), F.lit(0))
-    here = (binlog_number(boundary.file) << FILE_SHIFT) + boundary.pos
-    by_position = position_key(number, F.coalesce(change.getField("pos"), F.lit(0))) >= F.lit(here)
+    here = F.lit((binlog_number(boundary.file) << FILE_SHIFT) + boundary.pos)
+    position = position_key(number, F.coalesce(change.getField("pos"), F.lit(0)))
+    by_position = position >= here
+    if boundary.closed:
+        by_position = F.when(change.getField("op").isin(*READ), position > here).otherwise(by_position)
     if boundary.gtids is None:
         return by_position
     gtid = change.getField("gtid")

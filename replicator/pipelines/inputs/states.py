@@ -172,10 +172,10 @@ def read_state(
 
 
 def _without_changelog(state: InputState) -> InputState:
-    position, boundary = state.table.marker().position, state.boundary.position
-    if position is not None and boundary is not None and position >= boundary:
+    position = state.table.marker().position
+    if position is not None and state.boundary.is_before(position):
         raise Unsettled(
-            f"{state.table.name} has changes from after {boundary}, and without a changelog they cannot be undone",
+            f"{state.table.name} has changes from after {state.boundary}, which cannot be undone without a changelog",
             "give it a changelog: changelog = true in its [[table]] of the configuration",
         )
     since = state.since

@@ -1,6 +1,7 @@
 """The order of pipelines: each follows those whose results it reads."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from sqlglot import exp
@@ -52,31 +53,50 @@ def reads(definition: Definition) -> tuple[TableName, ...]:
     return tuple(dict.fromkeys(name_of(table, definition) for table in references(definition.query)))
 
 
-def in_order(definitions: Collection[Definition], namespace: str) -> Sequence[Definition]:
-    """Return pipelines so that each follows those that it reads; `namespace` is the usual one of results.
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Pipelines, each after those that it reads.
 
-    Raises:
-        PipelineError: pipelines read each other in a circle, or a table has two pipelines.
+    Attributes:
+        refused: those that read each other in a circle, or write the table of another one → why.
     """
-    by_output: dict[TableName, Definition] = {}
+
+    definitions: tuple[Definition, ...] = ()
+    refused: Mapping[str, PipelineError] = field(default_factory=dict)
+
+
+def in_order(definitions: Collection[Definition], namespace: str) -> Ordered:
+    """Return pipelines in an order in which they can be refreshed; `namespace` is the usual one of results."""
+    refused = dict(_of_one_table(definitions, namespace))
+    left = {d.name: d for d in definitions if d.name not in refused}
+    while True:
+        outputs = {name: definition.output(namespace) for name, definition in left.items()}
+        before = {
+            name: {o for o, table in outputs.items() if any(wanted.names(table) for wanted in reads(d))}
+            for name, d in left.items()
+        }
+        try:
+            names = tuple(TopologicalSorter(before).static_order())
+        except CycleError as error:
+            circle = [left.pop(name) for name in reversed(error.args[1][1:])]
+            for _ in range(len(circle)):
+                refused[circle[0].name] = _circle([*circle, circle[0]], namespace)
+                circle = [*circle[1:], circle[0]]
+        else:
+            return Ordered(tuple(left[name] for name in names), refused)
+
+
+def _of_one_table(definitions: Collection[Definition], namespace: str) -> Iterator[tuple[str, PipelineError]]:
+    """Yield the pipelines whose table has another one, too: none of them may write it."""
     for definition in definitions:
         table = definition.output(namespace)
-        if (other := by_output.get(table)) is not None:
-            reason = f"{table} is the result of {other.file} too"
-            raise definition.header_error(
-                "table", reason, f"give one of them another table: -- table: {table}_2"
+        others = [d for d in definitions if d is not definition and d.output(namespace) == table]
+        if others:
+            hint = f"give one of them another table: -- table: {table}_2"
+            yield (
+                definition.name,
+                definition.header_error("table", f"{table} is the result of {others[0].file} too", hint),
             )
-        by_output[table] = definition
-    by_name = {definition.name: definition for definition in definitions}
-    before = {
-        d.name: {o.name for wanted in reads(d) for table, o in by_output.items() if wanted.names(table)}
-        for d in definitions
-    }
-    try:
-        return [by_name[name] for name in TopologicalSorter(before).static_order()]
-    except CycleError as error:
-        circle = [by_name[name] for name in reversed(error.args[1])]
-        raise _circle(circle, namespace) from None
 
 
 def _circle(circle: Sequence[Definition], namespace: str) -> PipelineError:

@@ -1,6 +1,7 @@
 """Refreshes of pipelines, compared with what DuckDB computes of the source's rows at the same position."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -92,6 +93,22 @@ def test_results_are_what_their_queries_compute_at_each_boundary(lake: LakeHarne
     assert {str(r.outcome) for r in pipelines.refreshed().values()} == {"same"}
 
 
+def test_rows_that_were_just_read_are_used_at_the_end_of_an_idle_source(lake: LakeHarness) -> None:
+    source = Source(11, alters=0, truncates=False)
+    source.start(["bigint"], 30)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    define(pipelines, "added")
+    at = boundary(round_.write(transactions=0))
+    (waiting,) = pipelines.refresh(at)
+    assert isinstance(waiting, NotRefreshed)
+    assert waiting.waits
+    pipelines.refreshed(replace(at, closed=True))
+    assert_exact(pipelines, source, ["added"])
+    later = round_.write(transactions=20, later=3)
+    assert str(pipelines.refreshed(replace(boundary(later), closed=True))["added"].outcome) == "changed"
+    assert_exact(pipelines, source, ["added"], later)
+
+
 @pytest.mark.fault(
     "The process is killed while it refreshes the result of a pipeline",
     area="Process",
@@ -127,8 +144,18 @@ def test_pipeline_that_fails_stops_only_those_that_read_its_result(lake: LakeHar
     pipelines.define("wrong", "-- key: number\nSELECT number, id FROM shop.t0_bigint")
     pipelines.define("reader", "-- refresh: auto\nSELECT count(*) AS n FROM shop_pipelines.wrong")
     pipelines.define("right", "-- key: id\nSELECT id, number FROM shop.t0_bigint WHERE number >= 0")
+    pipelines.define("circle", "SELECT n FROM shop_pipelines.circle")
+    pipelines.define("behind", "-- refresh: auto\nSELECT count(*) AS n FROM shop_pipelines.circle")
     round_.write(transactions=20)
     found = {result.pipeline: result for result in pipelines.refresh()}
+    circle, behind = found["circle"], found["behind"]
+    assert isinstance(circle, NotRefreshed)
+    assert "circle.sql:1:15: the pipeline circle reads its own result" in circle.reason
+    assert isinstance(behind, NotRefreshed)
+    assert behind.reason == "it reads shop_pipelines.circle, and the pipeline circle was not refreshed"
+    assert [type(result) for result in pipelines.refresh(None, "behind")] == [NotRefreshed]
+    for name in ("circle", "behind"):
+        (pipelines.config.pipelines.folder / f"{name}.sql").unlink()
     wrong, reader = found["wrong"], found["reader"]
     assert isinstance(wrong, NotRefreshed)
     assert not wrong.waits

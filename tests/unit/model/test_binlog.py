@@ -44,6 +44,13 @@ def test_connector_offset_is_compared_by_position_when_there_are_no_gtids() -> N
     assert offset(4).covers(BinlogEnd("mysql-bin.000008", 4, gtids("A:1-9")))
 
 
+def test_connector_offset_at_the_beginning_of_a_file_covers_the_events_that_describe_it() -> None:
+    """Debezium passes them only with the first transaction of the file, which an idle source does not have."""
+    assert offset(4).covers(BinlogEnd("mysql-bin.000009", 157))
+    assert not offset(4).covers(BinlogEnd("mysql-bin.000009", 300))
+    assert not offset(9_000).covers(BinlogEnd("mysql-bin.000010", 157))
+
+
 def test_connector_offset_is_compared_by_gtids_when_the_file_names_differ() -> None:
     other_server = BinlogEnd("mysql-bin.000001", 4, gtids("A:1-9,B:1-5"))
     assert offset(9_000, "A:1-9,B:1-5").covers(other_server)

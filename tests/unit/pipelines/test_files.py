@@ -49,14 +49,18 @@ def test_file_that_cannot_be_used_stops_no_other(tmp_path: Path) -> None:
         wrong="SELECT id FROM FROM",
         logged="-- changelog: true\nSELECT id FROM shop.orders",
         mirror="-- table: shop.orders\nSELECT id FROM shop.orders",
+        nowhere="SELECT id FROM orders",
+        circle="SELECT id FROM shop_pipelines.circle",
+        same="-- table: marts.t\nSELECT id FROM shop.orders",
+        twice="-- table: marts.t\nSELECT id FROM shop.orders",
     )
     files = read_pipelines(config)
     assert [definition.name for definition in files.definitions] == ["right"]
-    assert set(files.broken) == {"wrong", "logged", "mirror"}
-    assert "logged.sql:1" in files.broken["logged"].message
-    assert "is a namespace of the mirror itself" in files.broken["mirror"].message
+    assert set(files.broken) == {"wrong", "logged", "mirror", "nowhere", "circle", "same", "twice"}
+    assert "logged.sql:1" in files.broken["logged"].error.message
+    assert "is a namespace of the mirror itself" in files.broken["mirror"].error.message
     with pytest.raises(PipelineError, match=r"wrong\.sql:1"):
         chosen(files, ["wrong"], config)
     with pytest.raises(UsageError, match="there is no pipeline other") as error:
         chosen(files, ["other"], config)
-    assert error.value.hint == "pipelines: logged, mirror, right, wrong"
+    assert error.value.hint == "pipelines: circle, logged, mirror, nowhere, right, same, twice, wrong"

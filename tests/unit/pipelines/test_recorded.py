@@ -3,8 +3,9 @@
 import pytest
 
 from replicator.errors import ForeignTable
-from replicator.model.binlog import ConnectorOffset
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.gtid import GtidSet
+from replicator.model.position import SourcePosition
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
@@ -66,6 +67,25 @@ def test_boundary_is_what_the_connector_confirmed() -> None:
     assert str(Boundary("binlog.000002", 7)) == "binlog.000002:7"
     assert Boundary().is_end
     assert Boundary().position is None
+
+
+def test_boundary_of_an_idle_source_is_the_end_of_its_binlog() -> None:
+    """The connector stays at the beginning of a file until its first transaction."""
+    gtids = GtidSet.parse("41292464-e5c3-11f1-a63d-02fc00000001:1-9")
+    end, read_at = BinlogEnd("binlog.000003", 197, gtids), SourcePosition("binlog.000003", 197)
+    confirmed = Boundary.of(ConnectorOffset("binlog.000003", 4, gtids))
+    assert confirmed.is_before(read_at)
+    idle = Boundary.of(ConnectorOffset("binlog.000003", 4, gtids), end)
+    assert idle == Boundary("binlog.000003", 197, str(gtids))
+    assert not idle.is_before(read_at)
+    assert idle.is_before(SourcePosition("binlog.000003", 198))
+    assert Boundary.of_values(idle.values()) == idle
+    assert not Boundary.of_values(idle.values()).closed
+    # A transaction that the connector has not confirmed is before the end, and the boundary before it.
+    busy = GtidSet.parse("41292464-e5c3-11f1-a63d-02fc00000001:1-8")
+    assert Boundary.of(ConnectorOffset("binlog.000002", 900, busy), end) == Boundary(
+        "binlog.000002", 900, str(busy)
+    )
 
 
 def test_first_commit_to_read_has_the_changes_that_were_held() -> None:
