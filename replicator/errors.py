@@ -1,72 +1,7 @@
 """Define every error that `replicator` raises deliberately, as one tree.
 
-    ReplicatorError                 exit 3   base class of all errors below
-    ├── UsageError                  exit 2   the command line is invalid
-    │   └── MirrorRuns                       another process on this machine runs the mirror
-    ├── ConfigError                 exit 2   the configuration file is missing, unreadable or invalid
-    │   └── PipelineError                    a pipeline file that cannot be used, or not with the tables of the lake
-    │       └── PipelineUnfit                one that does not fit the tables that the lake has now
-    ├── JavaMissing                 exit 2   Java is missing or too old
-    ├── CheckFailed                 exit 1   a preflight check or comparison failed
-    │   └── NotCaughtUp                      a run ended before the mirror reached the source's position
-    ├── SourceError                 exit 3   MySQL
-    │   ├── SourceUnavailable                cannot be reached
-    │   │   └── LoginRefused                 reached, and it refused the user or the password
-    │   ├── PrivilegeError                   reached, but the user lacks a privilege
-    │   ├── NoSuchTable                      a table that the source does not have
-    │   └── RowsChanged                      changes of a table while it was read cannot be followed; read it again
-    ├── LogError                    exit 3   the change log: Kafka topics or an event archive
-    │   ├── LogUnavailable                   broker, archive or schema registry cannot be reached
-    │   ├── DataLossError                    the log no longer has events that the mirror needs
-    │   ├── ArchiveError                     an archive is damaged or of an unknown version
-    │   ├── BinlogError                      binary log files that cannot be imported
-    │   └── RegistryRefused                  the schema registry was reached but refused the request
-    ├── LakeError                   exit 3   Iceberg
-    │   ├── FencedError                      another writer has taken over this mirror
-    │   ├── CommitConflict                   a commit conflicted with another and could not be repeated
-    │   ├── CursorExpired                    the lake no longer tells which changes a consumer lacks
-    │   ├── Unsettled                        mirror and changelog of a table do not agree at the moment
-    │   ├── NoProgress                       changes were applied, and no commit contains them
-    │   └── LakeUnavailable                  catalog or warehouse cannot be reached
-    ├── DecodeError                 exit 3   an event that cannot be decoded
-    ├── SchemaError                 exit 3   schema or rows of one table; other tables are unaffected
-    │   ├── UnsupportedChange                a schema change that cannot be mirrored as configured
-    │   │   ├── UnknownValues                existing rows got values that no log contains
-    │   │   ├── UnloggedChange               a statement changed rows without events
-    │   │   └── UnorderedTruncate            a TRUNCATE in a topic of several partitions
-    │   ├── MissingKey                       a table without a key to match rows by
-    │   ├── UnfitColumns                     column rules that do not fit the table
-    │   ├── SharedTopic                      several tables write to one topic
-    │   ├── NameTaken                        another source table has the name in the lake
-    │   ├── MissingRows                      changes to rows that the mirror does not have
-    │   ├── ForeignTable                     a lake table that is not the mirror's has the name of one
-    │   ├── ForeignChange                    a change of a lake table by others that the mirror cannot follow
-    │   │   └── MirrorRolledBack             a mirror whose rows are not those of its last commit
-    │   ├── ForeignColumns                   changes of columns of a lake table by others, or values that would be lost
-    │   ├── ColumnsDiffer                    the source has other columns than the known definition
-    │   ├── UnknownPast                      changes before the next events that are not known
-    │   ├── EventsLost                       the log no longer has events of a table that the lake needs
-    │   │   └── TailLost                     a log that lost its newest events
-    │   ├── TopicCompacted                   a compacted topic, which may lack events
-    │   ├── TransactionsNotNumbered          an event that may be a repeated one or one of another statement
-    │   ├── TransactionInterrupted           a transaction of which events may be twice or missing after a fail-over
-    │   ├── PartitionsAdded                  a topic with more partitions than before, so the order of events is unknown
-    │   ├── EventsWrong                      events of a table that do not show its rows
-    │   │   └── DefinitionWrong              the connector has another definition of a table than the source
-    │   ├── ValuesDiffer                     rows of a table that differ from the source again after a repair
-    │   ├── DefinitionUnclear                a definition that differs from the source also after all were read again
-    │   ├── EventsRejected                   events that the connector cannot process; it leaves their table out
-    │   ├── BeginningMissing                 an archive without the beginning of a table that the lake lacks
-    │   ├── SourceChanged                    the connector took its snapshot again, so earlier changes may be missing
-    │   ├── SnapshotLacksTable               a repeated snapshot without rows of a table that has rows in the lake
-    │   ├── LateDefinition                   events or the lake have a later definition of a table than the log
-    │   ├── OtherLog                         an archive whose offsets cannot be compared with those in the lake
-    │   └── MissingSchema                    events without a schema, of a table without a known definition
-    │       └── UnknownWriter                events in Avro whose writer schema the registry does not have
-    ├── TablePaused                 exit 3   one table is paused, as configured, until the operator acts
-    ├── JavaGone                    exit 3   Spark's Java process ended while the mirror was running
-    ├── StackError                  exit 3   the local development stack
-    └── ConnectError                exit 3   Kafka Connect or the Debezium connector
+The base classes say what failed: `SourceError` MySQL, `LogError` Kafka or an archive, `LakeError` Iceberg,
+`ConnectError` Kafka Connect. A `SchemaError` concerns one table; the others are unaffected.
 
 `message` describes the error in one line; `hint` is the next step for the operator. The command
 line prints both and exits with `exit_code`.

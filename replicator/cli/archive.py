@@ -15,6 +15,8 @@ from replicator.model.common import counted
 
 if TYPE_CHECKING:
     from replicator.model.moments import AsOf
+    from replicator.operations.binlog import ImportRequest
+    from replicator.operations.binlog import Progress as ImportProgress
     from replicator.operations.record import RecordProgress
 
 _From = Annotated[
@@ -116,7 +118,6 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     if with_rows and (binlog or from_server):
         raise UsageError("binary logs have no rows from before them", "omit --with-rows")
     if binlog or from_server:
-        from replicator.cli.binlog import import_files
         from replicator.operations.binlog.request import ImportRequest
 
         request = ImportRequest(
@@ -128,7 +129,9 @@ def record(  # noqa: PLR0917 - typer calls it, by name
             segment_bytes=size,
             segment_seconds=seconds,
         )
-        import_files(config, request, until_caught_up=until_caught_up, as_json=as_json)
+        if until_caught_up:
+            raise UsageError("an import ends at the end of the files", "omit --until-caught-up")
+        _import_files(config, request, as_json=as_json)
         return
     if files or definitions is not None:
         raise UsageError("files and --definitions are for binary logs", "add --binlog or --from-server")
@@ -157,6 +160,43 @@ def record(  # noqa: PLR0917 - typer calls it, by name
         typer.echo(
             f"{counted(done.remaining, 'event remains', 'events remain')}; run the same command to continue."
         )
+
+
+def _import_files(config: Path, request: "ImportRequest", *, as_json: bool) -> None:
+    """Import binary logs into an archive, and print the result."""
+    from replicator.cli.output import print_json, progress_bar
+    from replicator.config import load
+    from replicator.operations.binlog import import_binlog
+    from replicator.runner.signals import stop_on_signals
+
+    stop = threading.Event()
+    with stop_on_signals(stop), progress_bar("checking the files") as show:
+
+        def report(progress: "ImportProgress") -> None:
+            show(progress.phase, progress.done, progress.total)
+
+        done = import_binlog(load(config), request, on_progress=report, stop=stop)
+    if as_json:
+        files = [
+            {"name": f.name, "bytes": f.size, "version": f.version, "cut_at": f.cut_at} for f in done.files
+        ]
+        found = {"events": done.events, "complete": done.complete, "transactions": done.transactions}
+        print_json({**found, "files": files})
+    elif done.files:
+        first, last = done.files[0], done.files[-1]
+        size = sum(file.size for file in done.files)
+        typer.echo(
+            f"Read {first.name} to {last.name} ({size / 1e6:,.1f} MB, {counted(done.transactions, 'transaction')}),"
+            f" recorded {counted(done.events, 'event')} into {request.to}."
+        )
+        if last.cut_at is not None:
+            typer.echo(
+                f"{last.name} is incomplete from offset {last.cut_at}; a transaction there was left out."
+            )
+    if not done.complete:
+        if not as_json:
+            typer.echo("The import was stopped; run the same command to continue.")
+        raise typer.Exit(1)
 
 
 def replay(

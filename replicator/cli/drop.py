@@ -42,7 +42,7 @@ def drop(
       replicator drop shop.orders --purge
       replicator drop shop.orders --purge --yes --json
     """
-    from replicator.cli.output import progress_bar
+    from replicator.cli.output import confirmed, progress_bar
     from replicator.cli.render import print_drop_plan, print_dropped
     from replicator.config import load
     from replicator.operations.drop import drop as drop_tables
@@ -58,20 +58,8 @@ def drop(
         raise typer.Exit(1)
     if not yes:
         print_drop_plan(plan)
-        if not _confirmed(f"Drop {table} and delete its files?" if purge else f"Drop {table}?"):
+        if not confirmed(f"Drop {table} and delete its files?" if purge else f"Drop {table}?"):
             raise typer.Exit(1)
     with progress_bar("reading the lake") as show:
         report = drop_tables(settings, plan, show)
     print_dropped(report, as_json=as_json)
-
-
-def _confirmed(question: str) -> bool:
-    """Ask on standard error: standard output is for the report."""
-    from rich.console import Console
-    from rich.prompt import Confirm
-    from rich.text import Text
-
-    try:
-        return Confirm.ask(Text(question), console=Console(stderr=True), default=False)
-    except EOFError:
-        return False

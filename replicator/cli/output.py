@@ -1,7 +1,8 @@
 """The parts that all commands print: tables, consoles, colours, JSON and progress."""
 
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -14,8 +15,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
+
+from replicator.model.common import ShowProgress
 
 COLOURS = {
     "ok": "green",
@@ -61,11 +65,44 @@ def coloured(word: str) -> Text:
 
 
 def new_table(*columns: str) -> Table:
-    """Return a table without borders, whose texts are folded."""
+    """Return a table without borders, whose texts are folded. A column of numbers is named with `>` before it.
+
+    On a narrow terminal, the numbers are not folded.
+    """
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, overflow="fold")
+        is_number = column.startswith(">")
+        made.add_column(
+            column.removeprefix(">"),
+            overflow="fold",
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+        )
     return made
+
+
+def cells(*values: Text | str | int | None, unknown: str = "-") -> list[Text]:
+    """Return the cells of a row: texts as they are, numbers in groups of digits, and `unknown` for None."""
+    texts = (unknown if v is None else f"{v:,}" if isinstance(v, int) else v for v in values)
+    return [text if isinstance(text, Text) else Text(text) for text in texts]
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Print a text that the terminal may wrap."""
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def ago(milliseconds: int) -> str:
+    """Format how long ago a time was, in milliseconds since the epoch."""
+    return f"{duration(time.time() - milliseconds / 1000)} ago"
+
+
+def confirmed(question: str) -> bool:
+    """Ask on standard error: standard output is for the report."""
+    try:
+        return Confirm.ask(Text(question), console=Console(stderr=True), default=False)
+    except EOFError:
+        return False
 
 
 def new_console(*, stderr: bool = False) -> Console:
@@ -77,10 +114,6 @@ def new_console(*, stderr: bool = False) -> Console:
 def print_json(value: object) -> None:
     """Print a value for programs."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-ShowProgress = Callable[[str, int, int], None]
-"""Called with a text and the number of events, tables or files that are done and in all."""
 
 
 @contextmanager

@@ -112,10 +112,7 @@ def _run(
 
 
 def _confirm(mirror: str, patterns: Sequence[str], moment: str | None) -> None:
-    """Ask on standard error: standard output is for the report."""
-    from rich.console import Console
-    from rich.prompt import Confirm
-    from rich.text import Text
+    from replicator.cli.output import confirmed
 
     if not sys.stdin.isatty():
         raise UsageError(
@@ -124,9 +121,5 @@ def _confirm(mirror: str, patterns: Sequence[str], moment: str | None) -> None:
         )
     what = ", ".join(patterns) or f"all mirrors of {mirror}"
     question = f"Replace {what}" + ("?" if moment is None else f" by their state as of {moment}?")
-    try:
-        agreed = Confirm.ask(Text(question), console=Console(stderr=True), default=False)
-    except EOFError:
-        agreed = False
-    if not agreed:
+    if not confirmed(question):
         raise typer.Exit(1)

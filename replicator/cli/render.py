@@ -1,9 +1,7 @@
 """Print the reports of the commands: tables for people, JSON for programs."""
 
 import base64
-import json
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
@@ -13,7 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.next_steps import next_step_lines, pasted
-from replicator.cli.output import COLOURS, coloured, duration, megabytes, new_console, new_table, print_json
+from replicator.cli.output import (
+    COLOURS,
+    ago,
+    cells,
+    coloured,
+    duration,
+    megabytes,
+    new_console,
+    new_table,
+    print_json,
+    say,
+)
 from replicator.model.common import counted
 from replicator.model.reread import Phase, Request
 
@@ -37,7 +46,7 @@ _AGAIN_SHOWN_MS: Final = 24 * _NEW_SHOWN_MS
 def print_rereads(requests: Sequence[Request], mirror: str, *, as_json: bool) -> None:
     """Print the report of `bootstrap` and `heal`."""
     if as_json:
-        print(json.dumps({"version": 1, "rereads": [request.values() for request in requests]}, indent=2))
+        print_json({"version": 1, "rereads": [request.values() for request in requests]})
         return
     if not requests:
         print(f"The lake has all tables of the mirror {mirror}; --table reads a table again.")
@@ -100,7 +109,7 @@ def print_tags(tags: "Sequence[TagStatus]", mirror: str, *, as_json: bool) -> No
     console = new_console()
     console.print(tag_table(tags))
     for note in tag_notes(tags):
-        console.print(Text(note, style="yellow"), soft_wrap=True)
+        say(console, note, "yellow")
 
 
 def print_tag(tag: "TagStatus | None", name: str, *, as_json: bool) -> None:
@@ -114,13 +123,11 @@ def print_tag(tag: "TagStatus | None", name: str, *, as_json: bool) -> None:
     console = new_console()
     if tag.state == "complete":
         took = "" if tag.lag_seconds is None else f", after {duration(tag.lag_seconds)}"
-        tagged = f"Tagged {counted(len(tag.tables), 'table')} at {tag.position}{took}."
-        console.print(Text(tagged), soft_wrap=True)
+        say(console, f"Tagged {counted(len(tag.tables), 'table')} at {tag.position}{took}.")
         if tag.tables:
-            example = f"SELECT * FROM lake.{tag.tables[0]} VERSION AS OF '{tag.name}'"
-            console.print(Text(f"Read a table with: {example}"), soft_wrap=True)
+            say(console, f"Read a table with: SELECT * FROM lake.{tag.tables[0]} VERSION AS OF '{tag.name}'")
     for note in tag_notes([tag]):
-        console.print(Text(note, style="yellow"), soft_wrap=True)
+        say(console, note, "yellow")
 
 
 def print_deleted_tag(name: str, *, gone: bool, as_json: bool) -> None:
@@ -133,18 +140,11 @@ def print_deleted_tag(name: str, *, gone: bool, as_json: bool) -> None:
 
 def tag_table(tags: "Sequence[TagStatus]") -> Table:
     """Build the table of tags, oldest first."""
-    table, now = new_table("tag", "state", "tables", "position", "source time", "made"), time.time()
-    table.columns[2].justify = "right"
+    table = new_table("tag", "state", ">tables", "position", "source time", "made")
     for tag in tags:
         made = "scheduled" if tag.scheduled else "requested"
-        table.add_row(
-            Text(tag.name),
-            coloured(tag.state),
-            Text(f"{len(tag.tables):,}"),
-            Text(tag.position or "-"),
-            Text("-" if tag.source_ms is None else f"{duration(now - tag.source_ms / 1000)} ago"),
-            Text(made),
-        )
+        source = None if tag.source_ms is None else ago(tag.source_ms)
+        table.add_row(*cells(tag.name, coloured(tag.state), len(tag.tables), tag.position, source, made))
     return table
 
 
@@ -172,16 +172,10 @@ def print_rebuilt(reports: "Sequence[RebuildReport]", *, as_json: bool) -> None:
     if not reports:
         print("The mirror has no table with a changelog.")
         return
-    table = new_table("table", "rows", "before", "as of", "newest change")
-    table.columns[1].justify = table.columns[2].justify = "right"
+    table = new_table("table", ">rows", ">before", "as of", "newest change")
     for report in reports:
-        table.add_row(
-            Text(report.table),
-            Text(f"{report.rows:,}"),
-            Text("-" if report.rows_before is None else f"{report.rows_before:,}"),
-            Text(report.position or "-"),
-            Text(report.newest or "-"),
-        )
+        values = (report.table, report.rows, report.rows_before, report.position, report.newest)
+        table.add_row(*cells(*values))
     console = new_console()
     console.print(table)
     if not all(report.changed for report in reports):
@@ -192,7 +186,7 @@ def print_rebuilt(reports: "Sequence[RebuildReport]", *, as_json: bool) -> None:
                 f"{report.source}: the changelog ends before the position, at {report.newest}. It has everything "
                 "only if the table did not change in between; `replicator status` shows whether it is current."
             )
-            console.print(Text(note, style="yellow"), soft_wrap=True)
+            say(console, note, "yellow")
 
 
 _VERDICTS = {
@@ -217,16 +211,16 @@ def print_checks(
         line.append(f"{result.name}: {result.found}", style="default")
         console.print(line, soft_wrap=True)
         for n, step in enumerate(next_step_lines(result.next_step)):
-            console.print(Text(f"      next: {step}" if n == 0 else f"          {step}"), soft_wrap=True)
+            say(console, f"      next: {step}" if n == 0 else f"          {step}")
     passed = [result for result in results if result.status == "ok"]
     if everything and passed:
         table = new_table("check", "status", "found")
         for result in passed:
-            table.add_row(Text(result.name), coloured(result.status), Text(result.found))
+            table.add_row(*cells(result.name, coloured(result.status), result.found))
         console.print(table)
     number = counted(len(passed), "check passed", "checks passed")
     more = "" if everything or not passed else "; --all shows them"
-    console.print(Text(f"{_VERDICTS[verdict]} {number}{more}.", style=COLOURS[verdict]), soft_wrap=True)
+    say(console, f"{_VERDICTS[verdict]} {number}{more}.", COLOURS[verdict])
 
 
 def print_quarantine(
@@ -239,28 +233,23 @@ def print_quarantine(
     if not events:
         print("No matching event is in quarantine.")
         return
-    table = new_table("event", "table", "quarantined", "bytes", "reason")
-    table.columns[3].justify = "right"
-    now = time.time()
+    table = new_table("event", "table", "quarantined", ">bytes", "reason")
     for event in events:
         state = "" if event.resolution is None else f"{event.resolution}: "
-        size = "-" if event.value is None else f"{len(event.value):,}"
-        table.add_row(
-            Text(str(event.place)),
-            Text(event.table or "(schema changes)"),
-            Text(f"{duration(now - event.quarantined_ms / 1000)} ago"),
-            Text(size),
-            Text(state + event.reason),
-        )
+        place, size = (str(event.place), event.table or "(schema changes)"), _size(event.value)
+        table.add_row(*cells(*place, ago(event.quarantined_ms), size, state + event.reason))
         if payload:
             for name, part in (("key", event.key), ("value", event.value)):
-                table.add_row(
-                    "", "", Text(name), "", Text("-" if part is None else part.decode(errors="replace"))
-                )
+                text = None if part is None else part.decode(errors="replace")
+                table.add_row(*cells("", "", name, "", text))
     console = new_console()
     console.print(table)
     if total > len(events):
         console.print(f"{total - len(events):,} more; show them with --limit {total}")
+
+
+def _size(value: bytes | None) -> int | None:
+    return None if value is None else len(value)
 
 
 def _event_json(event: "QuarantinedEvent") -> dict[str, object]:
@@ -322,26 +311,21 @@ def print_maintenance(
         return
     planned = all(report.after is None for report in reports)
     last = "due" if planned else "done"
-    table = new_table("table", "data files", "delete files", "deleted rows", "snapshots", "size", last)
-    for column in table.columns[1:6]:
-        column.justify = "right"
+    table = new_table("table", ">data files", ">delete files", ">deleted rows", ">snapshots", ">size", last)
     for report in reports:
         table.add_row(Text(report.table), *_maintained(report), Text(_steps(report)))
     console = new_console()
     console.print(table)
     if planned:
-        console.print(
-            Text("Nothing was changed. A run also searches every table for orphan files."), soft_wrap=True
-        )
+        say(console, "Nothing was changed. A run also searches every table for orphan files.")
     else:
-        console.print(Text(_maintenance_summary(reports, seconds)), soft_wrap=True)
+        say(console, _maintenance_summary(reports, seconds))
     for report in reports:
         for done in report.done:
             if done.skipped is not None:
-                note = f"{report.table}: {done.step} does not apply: {done.skipped}"
-                console.print(Text(note, style="yellow"), soft_wrap=True)
+                say(console, f"{report.table}: {done.step} does not apply: {done.skipped}", "yellow")
         for step, reason in report.problems.items():
-            console.print(Text(f"{report.table}: {step} failed: {reason}", style="red"), soft_wrap=True)
+            say(console, f"{report.table}: {step} failed: {reason}", "red")
 
 
 def _maintained(report: "TableReport") -> list[Text]:
@@ -386,26 +370,18 @@ def print_drop_plan(plan: "DropPlan") -> None:
     """Print to standard error what the confirmation of `drop` is about."""
     console = new_console(stderr=True)
     console.print(Text(f"Lake tables of {plan.source}:"))
-    table = new_table("table", "rows", "files", "size", "folder")
-    for column in table.columns[1:4]:
-        column.justify = "right"
+    table = new_table("table", ">rows", ">files", ">size", "folder")
     for entry in plan.tables:
-        table.add_row(
-            Text(entry.name),
-            Text(f"{entry.rows:,}"),
-            Text(f"{entry.files:,}"),
-            Text(megabytes(entry.bytes)),
-            Text(entry.location),
-        )
+        table.add_row(*cells(entry.name, entry.rows, entry.files, megabytes(entry.bytes), entry.location))
     for folder in plan.recorded:
-        table.add_row(Text("(dropped before)"), "", "", "", Text(folder))
+        table.add_row(*cells("(dropped before)", "", "", "", folder))
     console.print(table)
     if plan.purge:
         console.print(Text("All files in these folders are deleted, of all snapshots.", style="red"))
     else:
         console.print(Text("The files stay in these folders; --purge deletes them too."))
     if plan.selected:
-        console.print(Text(_comes_back(plan.source), style="yellow"), soft_wrap=True)
+        say(console, _comes_back(plan.source), "yellow")
 
 
 def print_dropped(report: "DropReport", *, as_json: bool) -> None:
@@ -418,20 +394,20 @@ def print_dropped(report: "DropReport", *, as_json: bool) -> None:
         return
     console = new_console()
     if report.dropped:
-        console.print(Text(f"Dropped: {', '.join(report.dropped)}."), soft_wrap=True)
+        say(console, f"Dropped: {', '.join(report.dropped)}.")
     if report.purged:
         files = "All files were" if report.files is None else counted(report.files, "file was", "files were")
         console.print(Text(f"{files} deleted."))
     for folder in report.left:
-        console.print(Text(f"The files in {folder} were left."), soft_wrap=True)
+        say(console, f"The files in {folder} were left.")
     if report.quarantined:
         note = (
             f"{counted(report.quarantined, 'event')} of {report.source} still in quarantine\n"
             f"next:  {pasted('replicator quarantine drop')} {shlex.quote(report.source)}"
         )
-        console.print(Text(note, style="yellow"), soft_wrap=True)
+        say(console, note, "yellow")
     if report.selected and report.dropped:
-        console.print(Text(_comes_back(report.source), style="yellow"), soft_wrap=True)
+        say(console, _comes_back(report.source), "yellow")
 
 
 def _comes_back(source: str) -> str:

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from replicator.cli.output import new_console, new_table, print_json
+from replicator.cli.output import cells, new_console, new_table, print_json
 from replicator.model.common import counted
 from replicator.operations.archive import ArchiveReport, PartitionReport
 from replicator.sources.archive import Segment
 from replicator.sources.archive.origin import Beginning
 from replicator.sources.archive.positions import SourceSpan
 
+_OF_SOURCE: Final = ("source times", "positions", "GTIDs")
 _ALL_ROWS: Final = {Beginning.WHOLE: "yes", Beginning.PARTIAL: "no", Beginning.UNKNOWN: "unknown"}
 
 
@@ -36,42 +37,25 @@ def print_archive(report: ArchiveReport, *, segments: bool, as_json: bool) -> No
 
 
 def _print_partitions(console: Console, report: ArchiveReport) -> None:
-    table = new_table(
-        "topic",
-        "partition",
-        "events",
-        "all rows",
-        "offsets",
-        "segments",
-        "source times",
-        "positions",
-        "GTIDs",
-    )
+    table = new_table("topic", "partition", "events", "all rows", "offsets", "segments", *_OF_SOURCE)
     for part in report.partitions:
-        table.add_row(
-            part.topic,
-            str(part.partition),
-            f"{part.events:,}",
-            "-" if part.beginning is None else _ALL_ROWS[part.beginning],
-            f"{part.first} to {part.last}",
-            f"{len(part.segments):,}" + ("" if part.is_indexed else " (not all indexed)"),
-            *_source_cells(part.source),
-        )
+        place, offsets = (part.topic, part.partition), f"{part.first} to {part.last}"
+        all_rows = None if part.beginning is None else _ALL_ROWS[part.beginning]
+        segments = f"{len(part.segments):,}" + ("" if part.is_indexed else " (not all indexed)")
+        row = (*place, part.events, all_rows, offsets, segments, *_source_cells(part.source))
+        table.add_row(*cells(*row))
     console.print(table)
 
 
 def _print_segments(console: Console, report: ArchiveReport) -> None:
-    table = new_table("file", "topic", "partition", "events", "offsets", "source times", "positions", "GTIDs")
+    table = new_table("file", "topic", "partition", "events", "offsets", *_OF_SOURCE)
     for part in report.partitions:
         for segment in part.segments:
-            table.add_row(
-                segment.path,
-                segment.topic,
-                str(segment.partition),
-                f"{segment.count:,}",
+            place, offsets = (
+                (segment.path, segment.topic, segment.partition),
                 f"{segment.first} to {segment.last}",
-                *_source_cells(segment.source),
             )
+            table.add_row(*cells(*place, segment.count, offsets, *_source_cells(segment.source)))
     console.print(table)
 
 

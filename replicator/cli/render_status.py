@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.next_steps import next_step_lines, pasted
-from replicator.cli.output import coloured, duration, megabytes, new_console, new_table, print_json
+from replicator.cli.output import ago, cells, coloured, megabytes, new_console, new_table, print_json
 from replicator.cli.render import noteworthy, reread_lines, tag_notes, tag_table
 from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
-from replicator.model.common import counted, now_ms
+from replicator.model.common import counted, listing, now_ms
 
 if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     )
 
 _CHANGES_SHOWN: Final = 5
-_TABLES_SHOWN: Final = 5
 _OWN_STATES: Final = ("may differ", "paused", "excluded", "unreadable")
 """The states whose reason is a table's own; other reasons are said once for all tables."""
 
@@ -166,64 +165,39 @@ def _command(command: str) -> Text:
 
 
 def _tables_table(status: "MirrorStatus") -> Table:
-    table = new_table("table", "state", "rows", "changes", "behind", "lag", "checked")
+    table = new_table("table", "state", ">rows", ">changes", ">behind", ">lag", ">checked")
     table.collapse_padding = True
-    for column in table.columns[2:]:
-        # On a narrow terminal the names are folded, not the numbers.
-        column.justify, column.no_wrap = "right", True
     checks = {str(check.table): check for check in status.verified}
     now = time.time()
     for entry in status.tables:
         check = checks.get(entry.source)
         checked = Text("-")
         if check is not None:
-            style = {"equal": "green", "different": "red"}.get(check.verdict, "yellow")
-            checked = Text(_age(now - check.ended_ms / 1000), style=style)
-        table.add_row(*_row(entry), checked)
+            checked = Text(_age(now - check.ended_ms / 1000), style=coloured(check.verdict).style)
+        changes = "-" if entry.changes is None else entry.changes
+        lag = None if entry.lag_seconds is None else _age(entry.lag_seconds)
+        numbers = (entry.rows, changes, entry.events_behind, lag)
+        table.add_row(*cells(entry.table, coloured(entry.state), *numbers, unknown="?"), checked)
     return table
 
 
 def _positions_table(status: "MirrorStatus") -> Table:
-    table = new_table("table", "state", "behind", "last commit", "position")
-    for column in table.columns[2:4]:
-        column.justify, column.no_wrap = "right", True
+    table = new_table("table", "state", ">behind", ">last commit", "position")
     for entry in status.tables:
-        committed = f"{_age(time.time() - entry.committed_ms / 1000)} ago" if entry.committed_ms else "?"
-        behind = "?" if entry.events_behind is None else f"{entry.events_behind:,}"
-        cells = (behind, committed, entry.position or "snapshot only")
-        table.add_row(Text(entry.table), coloured(entry.state), *map(Text, cells))
+        committed = f"{_age(time.time() - entry.committed_ms / 1000)} ago" if entry.committed_ms else None
+        progress = (entry.events_behind, committed, entry.position or "snapshot only")
+        table.add_row(*cells(entry.table, coloured(entry.state), *progress, unknown="?"))
     return table
 
 
-def _row(entry: "TableStatus") -> list[Text]:
-    return [
-        Text(entry.table),
-        coloured(entry.state),
-        Text("?" if entry.rows is None else f"{entry.rows:,}"),
-        Text("-" if entry.changes is None else f"{entry.changes:,}"),
-        Text("?" if entry.events_behind is None else f"{entry.events_behind:,}"),
-        Text("?" if entry.lag_seconds is None else _age(entry.lag_seconds)),
-    ]
-
-
 def _maintenance_table(status: "MirrorStatus") -> Table:
-    columns = ("data", "deletes", "size", "snapshots", "metadata")
-    table = new_table("lake table", *columns, "maintained", "due")
-    for column in table.columns[1:6]:
-        # On a narrow terminal the texts are folded, not the numbers.
-        column.justify, column.no_wrap = "right", True
-    now = time.time()
+    numbers = (">data", ">deletes", ">size", ">snapshots", ">metadata")
+    table = new_table("lake table", *numbers, "maintained", "due")
     for entry in status.maintenance:
-        table.add_row(
-            Text(entry.table),
-            Text(f"{entry.data_files:,}"),
-            Text(_delete_files(entry)),
-            Text(megabytes(entry.bytes)),
-            Text(f"{entry.snapshots:,}"),
-            Text("?" if entry.metadata_bytes is None else megabytes(entry.metadata_bytes)),
-            Text(_last_maintenance(entry, now)),
-            Text(", ".join(entry.due) or "-", style="yellow" if entry.overdue else ""),
-        )
+        metadata = "?" if entry.metadata_bytes is None else megabytes(entry.metadata_bytes)
+        sizes = (_delete_files(entry), megabytes(entry.bytes), entry.snapshots, metadata)
+        due = Text(", ".join(entry.due) or "-", style="yellow" if entry.overdue else "")
+        table.add_row(*cells(entry.table, entry.data_files, *sizes, _last_maintenance(entry), due))
     return table
 
 
@@ -235,12 +209,11 @@ def _delete_files(entry: "TableMaintenance") -> str:
     return f"{entry.delete_files:,} ({entry.equality_delete_files:,} equality, {keys})"
 
 
-def _last_maintenance(entry: "TableMaintenance", now: float) -> str:
+def _last_maintenance(entry: "TableMaintenance") -> str | None:
     """Describe the newest step of a table, and how long ago it was."""
     if entry.maintained_ms is None:
-        return "-"
-    last = max(entry.steps, key=entry.steps.__getitem__)
-    return f"{duration(now - entry.maintained_ms / 1000)} ago: {last}"
+        return None
+    return f"{ago(entry.maintained_ms)}: {max(entry.steps, key=entry.steps.__getitem__)}"
 
 
 def _maintenance_note(status: "MirrorStatus") -> str | None:
@@ -248,9 +221,7 @@ def _maintenance_note(status: "MirrorStatus") -> str | None:
     found = [entry for entry in status.maintenance if entry.overdue]
     if not found:
         return None
-    shown = [f"{entry.table} ({', '.join(entry.overdue)})" for entry in found[:_TABLES_SHOWN]]
-    more = len(found) - _TABLES_SHOWN
-    text = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    text = listing(f"{entry.table} ({', '.join(entry.overdue)})" for entry in found)
     return f"Maintenance is due: {text}\n  next: {pasted('replicator maintain')}"
 
 

@@ -1,14 +1,23 @@
 """Print the report of a check, and the newest checks."""
 
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 from rich.text import Text
 
-from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+from replicator.cli.output import (
+    COLOURS,
+    ago,
+    cells,
+    coloured,
+    duration,
+    new_console,
+    new_table,
+    print_json,
+    say,
+)
 from replicator.model.common import counted
 
 if TYPE_CHECKING:
@@ -30,24 +39,16 @@ def print_report(report: "Report", *, as_json: bool) -> None:
         print_json(to_json(report))
         return
     console = new_console()
-    table = new_table("table", "verdict", "rows", "missing", "unexpected", "different", "time")
-    for column in table.columns[2:6]:
-        column.justify = "right"
+    table = new_table("table", "verdict", ">rows", ">missing", ">unexpected", ">different", "time")
     for result in report.tables:
-        more = "" if result.complete else "+"
-        counts = [result.counts.get(kind, 0) for kind in Kind]
-        table.add_row(
-            Text(result.table),
-            coloured(result.verdict),
-            Text(f"{result.source_rows:,}"),
-            *(Text(f"{count:,}{more if count else ''}" if count else "-") for count in counts),
-            Text(duration(result.seconds)),
-        )
+        more, found = "" if result.complete else "+", (result.table, coloured(result.verdict))
+        counts = (f"{n:,}{more}" if (n := result.counts.get(kind, 0)) else None for kind in Kind)
+        table.add_row(*cells(*found, result.source_rows, *counts, duration(result.seconds)))
     console.print(table)
     for result in report.tables:
         for line in _details(result):
-            console.print(Text(line), soft_wrap=True)
-    console.print(Text(_summary(report), style=coloured(report.verdict).style), soft_wrap=True)
+            say(console, line)
+    say(console, _summary(report), COLOURS[report.verdict])
 
 
 def _summary(report: "Report") -> str:
@@ -73,11 +74,8 @@ def print_plan(report: "Report") -> None:
         missing, unexpected, different = (result.counts.get(kind, 0) for kind in Kind)
         part = repaired_part(result)
         read = "the whole table" if part is None or part.is_everything else f"rows with {part.describe()}"
-        text = (
-            f"{result.table}: a repair would read {read}, insert {more}{counted(missing, 'row')}, "
-            f"update {different:,} and delete {unexpected:,}"
-        )
-        console.print(Text(text), soft_wrap=True)
+        rows = f"insert {more}{counted(missing, 'row')}, update {different:,} and delete {unexpected:,}"
+        say(console, f"{result.table}: a repair would read {read}, {rows}")
 
 
 def _details(result: "TableResult") -> Iterator[str]:
@@ -109,34 +107,33 @@ def _value(value: str | None) -> str:
 
 def verified_lines(checks: "Sequence[VerifiedTable]") -> Iterator[Text]:
     """Yield a line for the tables whose newest check found them equal, and one for each other table."""
-    now = time.time()
     equal = [check for check in checks if check.verdict == "equal"]
     if equal:
         oldest = min(check.ended_ms for check in equal)
         sampled = sum(check.sampled for check in equal)
         note = f", {sampled:,} of them by a sample" if sampled else ""
-        text = f"{counted(len(equal), 'table')} equal to the source{note}, checked in the last {_ago(now, oldest)}"
+        checked = ago(oldest).removesuffix(" ago")
+        text = f"{counted(len(equal), 'table')} equal to the source{note}, checked in the last {checked}"
         yield Text(text, style="green")
     for check in checks:
         if check.verdict != "equal":
             found = check.reason or counted(check.differing, "row differs", "rows differ")
-            text = f"{check.table}: {check.verdict}, checked {_ago(now, check.ended_ms)} ago: {found}"
+            text = f"{check.table}: {check.verdict}, checked {ago(check.ended_ms)}: {found}"
             if check.verdict == "different":
                 text += f"; next: replicator verify {shlex.quote(str(check.table))} --repair"
-            yield Text(text, style="red" if check.verdict == "different" else "yellow")
+            yield Text(text, style=coloured(check.verdict).style)
 
 
 def comparison_lines(tables: "Sequence[TableStatus]") -> Iterator[Text]:
     """Yield what the running mirror compared by itself: one line for all tables, and one for each that differed."""
-    now = time.time()
     compared = [table.compared_at for table in tables if table.compared_at is not None]
     if compared:
         text = f"recently changed rows of {counted(len(compared), 'table')} compared with the source, "
-        yield Text(f"{text}the last ones {_ago(now, max(compared))} ago", style="green")
+        yield Text(f"{text}the last ones {ago(max(compared))}", style="green")
     for table in tables:
         if table.differences and table.differed_at is not None:
             times = "once" if table.differences == 1 else f"{table.differences:,} times"
-            text = f"{table.source}: differed {times}, last {_ago(now, table.differed_at)} ago: {table.difference}"
+            text = f"{table.source}: differed {times}, last {ago(table.differed_at)}: {table.difference}"
             yield Text(text, style="yellow")
 
 
@@ -145,21 +142,14 @@ def checks_table(newest: "Sequence[VerifiedTable]", histories: "Sequence[CheckHi
     from replicator.model.verified import PastCheck  # noqa: PLC0415 - only this report needs it
 
     past = {history.table: history.checks for history in histories}
-    table = new_table("source table", "verdict", "checked", "rows", "differing", "position")
-    for column in table.columns[3:5]:
-        column.justify = "right"
-    now = time.time()
+    table = new_table("source table", "verdict", "checked", ">rows", ">differing", "position")
     for check in newest:
         name = str(check.table)
         for entry in (PastCheck.of(check), *past.get(check.table, ())):
             verdict = coloured(entry.verdict)
             if entry.sampled:
                 verdict.append(" (sample)")
-            numbers = (f"{entry.rows:,}", f"{entry.differing:,}", entry.position)
-            table.add_row(Text(name), verdict, Text(f"{_ago(now, entry.ended_ms)} ago"), *map(Text, numbers))
+            found = (entry.rows, entry.differing, entry.position)
+            table.add_row(*cells(name, verdict, ago(entry.ended_ms), *found))
             name = ""
     return table
-
-
-def _ago(now: float, milliseconds: int) -> str:
-    return duration(now - milliseconds / 1000)

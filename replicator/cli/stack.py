@@ -2,13 +2,13 @@
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replicator.cli.options import AsJson
 from replicator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Option("--dir", metavar="DIR", help="Folder with data, logs and passwords.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 DEFAULT_FOLDER = Path(".replicator/stack")
 
 _TRY = """
@@ -77,7 +76,8 @@ def up(  # noqa: PLR0917 - typer calls it, by name
       replicator stack up --mysql 8.0
       replicator stack up --mysql-port 3306 --kafka-port 9092 --connect-port 8083
     """
-    from replicator.operations.stack import DockerStack, LocalStack, Options
+    from replicator.cli.output import print_json
+    from replicator.operations.stack import PARTS, DockerStack, LocalStack, Options
 
     if docker and mysql:
         raise UsageError(
@@ -87,19 +87,12 @@ def up(  # noqa: PLR0917 - typer calls it, by name
         if docker:
             found = DockerStack(folder, status.update).up(registry=registry)
         else:
-            wanted = {
-                "mysql": mysql_port,
-                "kafka": kafka_port,
-                "connect": connect_port,
-                "registry": registry_port,
-            }
-            ports = {use: port for use, port in wanted.items() if port}
+            wanted = (mysql_port, kafka_port, connect_port, registry_port)
+            ports = {part: port for part, port in zip(PARTS, wanted, strict=True) if port}
             parts = _parts(only, registry=registry)
             found = LocalStack(folder, Options(ports=ports, mysql=mysql, report=status.update)).up(parts)
     if as_json:
-        typer.echo(
-            json.dumps({"version": 1, "state_file": str(folder / "stack.json"), **_shown(found)}, indent=2)
-        )
+        print_json({"version": 1, "state_file": str(folder / "stack.json"), **_shown(found)})
     else:
         _print_endpoints(found, folder)
 
@@ -115,9 +108,11 @@ def down(folder: Folder = DEFAULT_FOLDER) -> None:
 @app.command("status")
 def show(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """Show the state of each part. Exits with 1 unless all started parts are healthy."""
+    from replicator.cli.output import print_json
+
     parts = _stack(folder).status()
     if as_json:
-        typer.echo(json.dumps({"version": 1, "parts": [asdict(part) for part in parts]}, indent=2))
+        print_json({"version": 1, "parts": [asdict(part) for part in parts]})
     else:
         _print_status(parts)
     started = [part for part in parts if part.address]

@@ -12,8 +12,8 @@ import typer
 from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption
 
 if TYPE_CHECKING:
-    from replicator.cli.output import ShowProgress
     from replicator.config import Config
+    from replicator.model.common import ShowProgress
     from replicator.model.reread import Request
     from replicator.verify.mirror_check import Wanted
     from replicator.verify.results import Report

@@ -203,6 +203,11 @@ class LakeConfig(Section):
         prefix, uri = "jdbc:sqlite:", self.uri or ""
         return Path(uri.removeprefix(prefix).split("?")[0]) if uri.startswith(prefix) else None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing of the lake exists yet. Opening its catalog would create an empty file."""
+        return self.catalog_file is not None and not self.catalog_file.exists()
+
     def catalog_options(self) -> dict[str, str]:
         """Return `options` with secrets included: never log them."""
         return reveal_all(self.options)

@@ -205,25 +205,11 @@ class Maintenance:
             self._set_granularity("file")
         self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
         self.table.java.refresh()
-        file_size = max(1, facts.bytes // max(1, facts.data_files))
-        most = _within_java(max(1, self.slice_bytes // file_size))
-        options = {
-            "min-file-size-bytes": 0,
-            "delete-ratio-threshold": self.settings.delete_ratio,
-            "max-files-to-rewrite": most,
-        }
-        result = self._rewrite_data(Step.FOLD_DELETES, options)
-        self.table.java.refresh()
+        options = {"delete-ratio-threshold": self.settings.delete_ratio}
+        report = self._rewrite_slice(Step.FOLD_DELETES, facts, options)
         # The rewritten files leave deletes behind that name no existing file.
         self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
-        count = int(result.rewrittenDataFilesCount())
-        return StepReport(
-            Step.FOLD_DELETES,
-            count,
-            result.addedDataFilesCount(),
-            result.rewrittenBytesCount(),
-            complete=count < most,
-        )
+        return report
 
     def _apply_equality_deletes(self) -> StepReport:
         """Rewrite the data files to which deletes apply, as many as a slice permits, and drop unused equality deletes.
@@ -231,21 +217,18 @@ class Maintenance:
         The new files have the sequence number of the state that was read, so keys that are deleted meanwhile stay
         deleted, and a commit of the stream does not conflict.
         """
-        facts = self._facts()
+        report = self._rewrite_slice(Step.APPLY_EQUALITY, self._facts(), {"delete-file-threshold": 1})
+        drop_unused_equality_deletes(self.lake, self.table, {STEP_KEY: str(Step.APPLY_EQUALITY)})
+        return report
+
+    def _rewrite_slice(self, step: Step, facts: TableFacts, options: Mapping[str, object]) -> StepReport:
+        """Rewrite data files of any size, as many as a slice permits; `facts` are those of the table."""
         file_size = max(1, facts.bytes // max(1, facts.data_files))
         most = _within_java(max(1, self.slice_bytes // file_size))
-        options = {"min-file-size-bytes": 0, "delete-file-threshold": 1, "max-files-to-rewrite": most}
-        result = self._rewrite_data(Step.APPLY_EQUALITY, options)
+        result = self._rewrite_data(step, {"min-file-size-bytes": 0, "max-files-to-rewrite": most, **options})
         self.table.java.refresh()
-        drop_unused_equality_deletes(self.lake, self.table, {STEP_KEY: str(Step.APPLY_EQUALITY)})
-        count = int(result.rewrittenDataFilesCount())
-        return StepReport(
-            Step.APPLY_EQUALITY,
-            count,
-            result.addedDataFilesCount(),
-            result.rewrittenBytesCount(),
-            complete=count < most,
-        )
+        count, added = int(result.rewrittenDataFilesCount()), result.addedDataFilesCount()
+        return StepReport(step, count, added, result.rewrittenBytesCount(), complete=count < most)
 
     def _set_granularity(self, granularity: str) -> None:
         """Set whether a merged delete file belongs to one data file, or to a whole partition."""

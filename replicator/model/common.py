@@ -7,9 +7,12 @@ Debezium and Spark match the same names.
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
+
+ShowProgress = Callable[[str, int, int], None]
+"""Called with a text and the number of events, tables or files that are done and in all."""
 
 
 def now_ms() -> int:
@@ -20,6 +23,13 @@ def now_ms() -> int:
 def counted(count: int, one: str, several: str | None = None) -> str:
     """Return a number and what it counts, such as "1 event" or "2,000 events"; `several` is by default `one` + "s"."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def listing(names: Iterable[object], most: int = 5) -> str:
+    """Join names for a message: the first `most`, and the number of the others."""
+    every = [str(name) for name in names]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
 
 
 def quoted(*parts: str) -> str:

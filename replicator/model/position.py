@@ -47,6 +47,11 @@ def binlog_number(file: str) -> int:
     return number
 
 
+def place_order(place: tuple[str, int]) -> tuple[int, int]:
+    """Return what orders places of one server's binlog, which are the name of a file and an offset."""
+    return binlog_number(place[0]), place[1]
+
+
 def checked_name(file: str) -> str:
     """Return the name of a binlog file. Raises ValueError if it is none."""
     binlog_number(file)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from replicator.errors import ArchiveError, UsageError
 from replicator.model.common import counted, matches
-from replicator.model.position import binlog_number
+from replicator.model.position import place_order
 from replicator.sources.archive import ArchiveReader, Segment, open_storage
 from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.archive.positions import SourceSpan
@@ -140,15 +140,11 @@ def _joined(spans: Sequence[SourceSpan]) -> SourceSpan:
             known = gtids.get(source, (first, last))
             gtids[source] = min(first, known[0]), max(last, known[1])
     return SourceSpan(
-        first=min((span.first for span in spans), key=_order),
-        last=max((span.last for span in spans), key=_order),
+        first=min((span.first for span in spans), key=place_order),
+        last=max((span.last for span in spans), key=place_order),
         times=(min(span.times[0] for span in spans), max(span.times[1] for span in spans)),
         gtids=gtids,
     )
-
-
-def _order(place: tuple[str, int]) -> tuple[int, int]:
-    return binlog_number(place[0]), place[1]
 
 
 def _verify(reader: ArchiveReader, on_progress: OnProgress) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ interrupted is continued by the same command. Neither Java nor Spark is started.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,6 +38,7 @@ from replicator.lake.reading.folders import (
 from replicator.lake.reading.quarantine import count_quarantined
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.rows.counts import total
+from replicator.model.common import ShowProgress
 from replicator.model.compared import COMPARED_KEY, MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
 from replicator.model.roles import COMMIT_ORDER
@@ -45,7 +46,6 @@ from replicator.model.table import SOURCE_KEY
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY
 from replicator.runner.lock import only_one
 
-ShowProgress = Callable[[str, int, int], None]
 _RECORDS: Final = (
     PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY, COMPARED_KEY,
     MAY_DIFFER_KEY,
@@ -160,8 +160,7 @@ def plan_drop(config: Config, source: str, *, purge: bool) -> DropPlan:
     if not all(source.partition(".")):
         raise UsageError(f"{source!r} is not a table", 'write it as "database.table", as in "shop.orders"')
     with only_one(config):
-        file = config.lake.catalog_file
-        if file is not None and not file.exists():
+        if config.lake.is_new:
             return _empty_plan(config, source, purge=purge)
         with open_catalog(config.lake) as catalog:
             return _plan(config, catalog, source, purge=purge)

@@ -30,7 +30,7 @@ from replicator.maintenance.table_reader import (
     settings_of,
     steps_due,
 )
-from replicator.model.common import matches, now_ms
+from replicator.model.common import ShowProgress, matches, now_ms
 
 _ATTEMPTS: Final = 4
 _CONFLICTS: Final = tuple(
@@ -44,7 +44,6 @@ _ALWAYS: Final = (Step.MANIFESTS, Step.ORPHANS)
 """Steps that find out by themselves whether they are due."""
 
 Load = Callable[[], LakeTable | None]
-ShowProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +260,8 @@ def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, Tab
         UsageError: a pattern matches none of them, or they belong to another mirror.
         LakeUnavailable: the catalog cannot be read.
     """
-    file = config.lake.catalog_file
     found: list[tuple[Target, Table]] = []
-    if file is None or file.exists():
+    if not config.lake.is_new:
         with open_catalog(config.lake) as catalog:
             tables = list(mirror_tables(config, read_namespaces(config, catalog)))
         for known in tables:

@@ -105,8 +105,7 @@ def _followed(wanted: Request, known: Request | None, newest: Request | None) ->
 
 def _present(config: Config) -> set[str]:
     """Return the source tables that have a mirror with a commit."""
-    file = config.lake.catalog_file
-    if file is not None and not file.exists():
+    if config.lake.is_new:
         return set()
     with open_catalog(config.lake) as catalog:
         tables = tables_in(catalog, config.lake.namespace).values()

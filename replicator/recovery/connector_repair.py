@@ -7,7 +7,6 @@ A table that is set aside gets no events from the connector. It must not continu
 not be read before the connector sends its events again: see `blocks`.
 """
 
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from replicator.batch import MirrorContext
 from replicator.config import KafkaLog
 from replicator.errors import ConnectError, LogError
 from replicator.model.position import SourcePosition
-from replicator.model.recorded import checked, record_in
+from replicator.model.recorded import Record, records_in
 from replicator.model.table import TableId
 from replicator.sources.connector.connect import Connector, KafkaConnect
 from replicator.sources.connector.policy import Observation
@@ -48,7 +47,7 @@ _RECOVERY: Final = "recovery"
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _Begun(Record):
     """A repair that was begun.
 
     Attributes:
@@ -57,20 +56,9 @@ class _Begun:
             read the definitions. None before it was stopped.
     """
 
+    WHAT = "the record of a repair"
     rebuilds: bool
     heartbeats: int | None = None
-
-    def to_json(self) -> str:
-        return json.dumps({"version": 1, "rebuilds": self.rebuilds, "heartbeats": self.heartbeats})
-
-    @classmethod
-    def from_json(cls, text: str) -> "_Begun | None":
-        """Read what `to_json` wrote; None if it is something else."""
-        try:
-            value = record_in(text)
-            return checked(cls(value["rebuilds"], value["heartbeats"])) if value["version"] == 1 else None
-        except (ValueError, KeyError):
-            return None
 
 
 class ConnectorRepair:
@@ -154,9 +142,8 @@ class ConnectorRepair:
         if self._client is None:
             return
         lake, config = self._context.lake, self._context.config
-        self._begun = _Begun.from_json(
-            lake.namespace_properties(config.lake.ops_namespace).get(REPAIR_KEY, "")
-        )
+        properties = lake.namespace_properties(config.lake.ops_namespace)
+        self._begun = records_in(properties, REPAIR_KEY, _Begun.from_json).get("")
         # The settings of the connector tell which tables are set aside.
         self._must_look = True
 

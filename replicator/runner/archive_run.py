@@ -9,7 +9,7 @@ from replicator.batch.plan.epochs import refuse_missing_rows
 from replicator.config import ArchiveLog, Config
 from replicator.errors import BeginningMissing, CheckFailed, ConfigError, SnapshotLacksTable, UsageError
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.common import matches
+from replicator.model.common import listing, matches
 from replicator.model.moments import ReplayRange
 from replicator.model.table import TableId
 from replicator.runner.archive_rows import begin_with_rows
@@ -24,7 +24,6 @@ from replicator.sources.change_log import Offsets
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")
-_LISTED: Final = 5
 
 OnProgress = Callable[[int, int], None]
 """Called with (events done, events in total)."""
@@ -122,13 +121,8 @@ def check_range(
         _refuse_partial(scheduler, log)
 
 
-def _listed(tables: Sequence[TableId]) -> str:
-    more = len(tables) - _LISTED
-    return ", ".join(map(str, tables[:_LISTED])) + (f" and {more} more" if more > 0 else "")
-
-
 def _gap(tables: Sequence[TableId], *, all_new: bool) -> CheckFailed:
-    names = _listed(tables)
+    names = listing(tables)
     hint = "replay without --after: events that the lake has are skipped"
     if all_new:
         hint += "; or, for tables that need no earlier rows, add --allow-gap"
@@ -152,7 +146,7 @@ def _refuse_partial(scheduler: Scheduler, log: ArchiveChangeLog) -> None:
     unknown = [table for topic, table in new.items() if begun.of(topic) is Beginning.UNKNOWN]
     if unknown:
         _LOG.warning(
-            "the archive does not tell whether it has all rows of new tables", tables=_listed(unknown)
+            "the archive does not tell whether it has all rows of new tables", tables=listing(unknown)
         )
     for topic, table in new.items():
         if begun.of(topic) is Beginning.PARTIAL:

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from replicator.config import Config, KafkaLog
 from replicator.errors import ReplicatorError
 from replicator.model.common import now_ms
-from replicator.model.position import binlog_number
+from replicator.model.position import place_order
 from replicator.sources.binlog.download import first_commit_s
 from replicator.sources.kafka.admin import QUIET
 from replicator.sources.source_view import SourceView
@@ -69,7 +69,7 @@ def _in_source(config: Config, view: SourceView, seen: tuple[str, int] | None) -
     if config.source.url is None or view.offset is None or view.offset.in_snapshot:
         return None
     confirmed = (view.offset.file, view.offset.pos)
-    places = [confirmed] if seen is None else [max(confirmed, seen, key=_order), confirmed]
+    places = [confirmed] if seen is None else [max(confirmed, seen, key=place_order), confirmed]
     for file, pos in places:
         if pos > _MOST_POS:
             continue
@@ -81,10 +81,6 @@ def _in_source(config: Config, view: SourceView, seen: tuple[str, int] | None) -
         # Nothing was committed since: the file was only rotated.
         return now_ms() if found is None else found * 1000
     return None
-
-
-def _order(place: tuple[str, int]) -> tuple[int, int]:
-    return binlog_number(place[0]), place[1]
 
 
 def first_times(log: KafkaLog, unread: Mapping[Partition, int]) -> dict[Partition, int]:

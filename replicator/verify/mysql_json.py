@@ -40,21 +40,20 @@ def mysql_json(text: str) -> str:
 
 def same_json(one: str, other: str) -> bool:
     """Return whether two JSON texts mean the same; numbers are compared by value."""
-    if one == other:
-        return True
+    return one == other or json_meaning(one) == json_meaning(other)
+
+
+def json_meaning(text: str) -> str:
+    """Return a JSON text in which whole doubles are integers, and keys are in order; the text if it is no JSON."""
     try:
-        return bool(_meaning(json.loads(one)) == _meaning(json.loads(other)))
+        return json.dumps(json.loads(text, parse_float=_whole), sort_keys=True)
     except (ValueError, RecursionError):
-        return False
+        return text
 
 
-def _meaning(value: Any) -> Any:
-    """Return a value in which true is not 1."""
-    if isinstance(value, dict):
-        return {key: _meaning(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_meaning(item) for item in value]
-    return ("flag", value) if isinstance(value, bool) else value
+def _whole(text: str) -> float | int:
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 class _Number(str):

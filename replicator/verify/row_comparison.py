@@ -1,6 +1,5 @@
 """Compare rows of some chunks one by one: which are missing, unexpected or different, and in which columns."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from replicator.verify.chunks import Chunks
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import Row, forms
 from replicator.verify.later_changes import KeyStates, LaterChanges
-from replicator.verify.mysql_json import same_json
+from replicator.verify.mysql_json import json_meaning, same_json
 from replicator.verify.results import Kind, RowDifference, shown
 
 
@@ -131,7 +130,7 @@ class RowComparison:
         if not any(c.form is Form.JSON for c in self.table.columns):
             return row
         return tuple(
-            _meaning(value) if c.form is Form.JSON else value
+            json_meaning(value.decode()).encode() if value is not None and c.form is Form.JSON else value
             for c, value in zip(self.table.columns, row, strict=True)
         )
 
@@ -147,18 +146,3 @@ def _same_value(column: ComparedColumn, one: bytes | None, other: bytes | None) 
     if column.form is not Form.JSON or one is None or other is None:
         return False
     return same_json(one.decode(), other.decode())
-
-
-def _meaning(value: bytes | None) -> bytes | None:
-    """Return JSON in a form in which whole doubles are integers, and keys are in order."""
-    if value is None:
-        return None
-    try:
-        return json.dumps(json.loads(value, parse_float=_number), sort_keys=True).encode()
-    except (ValueError, RecursionError):
-        return value
-
-
-def _number(text: str) -> float | int:
-    number = float(text)
-    return int(number) if number.is_integer() else number

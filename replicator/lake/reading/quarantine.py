@@ -19,8 +19,7 @@ def read_quarantine(config: Config, wanted: QuarantineFilter) -> list[Quarantine
     Raises:
         LakeUnavailable: the catalog or the table cannot be read.
     """
-    file = config.lake.catalog_file
-    if file is not None and not file.exists():
+    if config.lake.is_new:
         return []
     with open_catalog(config.lake) as catalog:
         return wanted.of(_events(catalog, config, wanted))

@@ -4,19 +4,17 @@ The connector follows all statements in the files by itself. What it cannot know
 created earlier: the operator gives it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
 from replicator.errors import BinlogError, ConfigError
+from replicator.model.common import listing
 from replicator.model.table import TableId
 from replicator.schema.ddl.tables import parse, table_effects
 from replicator.schema.ddl.tokens import split_statements, tokenize
 from replicator.sources.binlog.scan import Scan
-
-_SHOWN: Final = 5
 
 
 def undefined(scan: Scan, included: Callable[[TableId], bool]) -> list[TableId]:
@@ -90,13 +88,7 @@ def without_file(scan: Scan, included: Callable[[TableId], bool]) -> Definitions
     """
     if tables := undefined(scan, included):
         raise BinlogError(
-            f"the files have changes of tables that were created before them: {_listed(tables)}",
+            f"the files have changes of tables that were created before them: {listing(tables)}",
             "give their definitions as of the first file: --definitions FILE, written by mysqldump --no-data",
         )
     return Definitions()
-
-
-def _listed(tables: Iterable[TableId]) -> str:
-    names = [str(table) for table in tables]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -97,9 +97,7 @@ def _refuse_login(config: Config) -> None:
     if config.source.password is not None:
         config.source.password.reveal()
     try:
-        encrypted = config.source.ssl_mode != "disabled"
-        server = MySqlServer(config.source.server(), config.source.password, encrypted)
-        with connect_to(server, connect_timeout=_QUICK_S, read_timeout=_QUICK_S):
+        with connect_to(MySqlServer.of(config.source), connect_timeout=_QUICK_S, read_timeout=_QUICK_S):
             pass
     except LoginRefused:
         raise

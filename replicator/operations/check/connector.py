@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from replicator.config import Config, KafkaLog
+from replicator.model.common import listing
 from replicator.model.events import ADD_FIELDS
 from replicator.operations.check.log_facts import TopicFacts
-from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
+from replicator.operations.check.result import DAY_S, CheckResult, days, fail, ok, warn
 from replicator.sources.connector.connect import Connector, failure_hint
 from replicator.sources.connector.policy import Observation
 from replicator.sources.connector.settings import differing_selection

@@ -20,7 +20,8 @@ from replicator.maintenance.table_reader import (
     read_namespaces,
     settings_of,
 )
-from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.model.common import listing
+from replicator.operations.check.result import CheckResult, fail, ok, warn
 
 _OTHER: Final = "change its owner, or name another path"
 _SMALL: Final = 8

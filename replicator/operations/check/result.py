@@ -49,13 +49,6 @@ def worst(results: Iterable[CheckResult]) -> Status:
     return max((result.status for result in results), key=_SEVERITY.__getitem__, default="ok")
 
 
-def listing(names: Iterable[str], most: int = 5) -> str:
-    """Join names for a message: the first `most`, and the number of the others."""
-    every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + more
-
-
 def days(seconds: float) -> str:
     """Write a time in days, such as "1 day" or "0.5 days"."""
     number = f"{seconds / DAY_S:.3g}"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from replicator.config import Config, KafkaLog
 from replicator.config.unmatched import unmatched_exclusions, unmatched_sections, unmatched_tables
-from replicator.model.common import counted
+from replicator.model.common import counted, listing
 from replicator.model.table import topic_name
 from replicator.operations.check.log_facts import TopicFacts
-from replicator.operations.check.result import DAY_S, CheckResult, days, fail, listing, ok, warn
+from replicator.operations.check.result import DAY_S, CheckResult, days, fail, ok, warn
 from replicator.operations.check.source_facts import SourceFacts, TableFacts
 
 _SKEW_SECONDS = 5.0
@@ -213,7 +213,7 @@ def _privileges(facts: SourceFacts) -> Iterator[CheckResult]:
     if unreadable:
         databases = sorted({table.database for table in unreadable})
         step = "; ".join(f"GRANT SELECT ON `{database}`.* TO {_account(facts)}" for database in databases)
-        yield fail("source: SELECT", f"missing on {listing(map(str, unreadable))}", step)
+        yield fail("source: SELECT", f"missing on {listing(unreadable)}", step)
     elif facts.tables:
         yield ok("source: SELECT", f"granted on {counted(len(facts.tables), 'table')}")
 

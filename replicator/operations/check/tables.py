@@ -6,10 +6,10 @@ from replicator.config import ColumnRuleBook, Config
 from replicator.config.unmatched import unmatched_columns
 from replicator.errors import PrivilegeError, SourceError
 from replicator.model.column_rules import ColumnRules
-from replicator.model.common import counted
+from replicator.model.common import counted, listing
 from replicator.model.table import SourceName
 from replicator.model.transforms import KeyedHash
-from replicator.operations.check.result import CheckResult, fail, listing, ok, warn
+from replicator.operations.check.result import CheckResult, fail, ok, warn
 from replicator.operations.check.source_facts import SourceFacts, TableFacts
 from replicator.sources.mysql.connection import connect_to
 from replicator.sources.mysql.replication import read_replica_lag, watched_servers

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from replicator.config import Config, KafkaLog
-from replicator.model.common import counted
+from replicator.model.common import counted, listing
 from replicator.operations.check.connector import mirrored_topics
 from replicator.operations.check.log_facts import TopicFacts
-from replicator.operations.check.result import CheckResult, days, fail, listing, ok, warn
+from replicator.operations.check.result import CheckResult, days, fail, ok, warn
 from replicator.sources.archive import Manifest
 from replicator.sources.archive.joints import LiveTopic, joined
 

@@ -239,10 +239,7 @@ def _resets(rows: DataFrame, pending: SnapshotRead | None) -> TableReset:
         .agg(
             F.min(at.getField("offset")).alias("first"),
             F.max(at.getField("offset")).alias("last"),
-            F.max(at.getField("ts_ms")).alias("ts_ms"),
-            F.max(at.getField("server_id")).alias("server_id"),
-            F.max(at.getField("file")).alias("file"),
-            F.max(at.getField("gtid")).alias("gtid"),
+            *[F.max(at.getField(name)).alias(name) for name in ("ts_ms", "server_id", "file", "gtid")],
         )
         .collect()
     )

@@ -5,7 +5,7 @@ the mirror process continues from there. A mirror that is written meanwhile is r
 namespace, the result is an ordinary table with a record of its provenance, and the mirror process may run.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 
 from py4j.protocol import Py4JJavaError
@@ -15,14 +15,13 @@ from replicator.config import Config
 from replicator.errors import LakeUnavailable, MissingRows, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
 from replicator.lake.catalog.tables import Lake
+from replicator.model.common import ShowProgress
 from replicator.model.moments import AsOf
 from replicator.operations.rebuild.changes import read_changes
 from replicator.operations.rebuild.planning import find_bound, plan_rebuild, source_tables
 from replicator.operations.rebuild.rows import LACKS_CHANGES
 from replicator.operations.rebuild.writer import RebuildReport, RebuildWriter
 from replicator.runner.lock import only_one
-
-ShowProgress = Callable[[str, int, int], None]
 
 
 def rebuild(
@@ -53,8 +52,7 @@ def rebuild(
     lake = config.lake
     if to in lake.namespaces:
         raise UsageError(f"{to} is a namespace of the mirror itself", "name another one, or leave out --to")
-    file = lake.catalog_file
-    if file is not None and not file.exists():
+    if lake.is_new:
         raise UsageError("the lake has no changelog yet", "start the mirror: replicator run")
     with only_one(config) if to is None and not dry_run else nullcontext(), running_session(config) as spark:
         return rebuild_tables(

@@ -16,6 +16,7 @@ from replicator.locks import FileLock
 from replicator.operations.stack import mysql
 from replicator.operations.stack.process import (
     Child,
+    Report,
     free_port,
     healthy_before_end,
     holder_of,
@@ -23,7 +24,7 @@ from replicator.operations.stack.process import (
     spawn,
     wait_until_healthy,
 )
-from replicator.operations.stack.programs import Programs, Report
+from replicator.operations.stack.programs import Programs
 from replicator.operations.stack.state import (
     PARTS,
     USUAL_PARTS,

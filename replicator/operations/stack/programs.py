@@ -1,12 +1,12 @@
 """The programs of a stack on this machine: where they come from, how they are run, and whether they respond."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
 from replicator.operations.stack import kafka, mysql, registry
 from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld
-from replicator.operations.stack.process import accepts
+from replicator.operations.stack.process import Report, accepts
 from replicator.operations.stack.state import Part, StackState
 
 
@@ -24,9 +24,6 @@ def responds(part: Part, state: StackState) -> bool:
             return kafka.worker_answers(f"http://127.0.0.1:{port}")
         case "registry":
             return registry.answers(port)
-
-
-Report = Callable[[str], None]
 
 
 class Programs:

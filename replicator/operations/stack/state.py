@@ -4,7 +4,9 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Final, Literal
+
+from pydantic import TypeAdapter
 
 from replicator.errors import StackError
 from replicator.operations.stack import registry
@@ -91,6 +93,9 @@ class StackState:
         )
 
 
+_STATES: Final = TypeAdapter(StackState)
+
+
 def load_state(folder: Path) -> StackState | None:
     """Load the stack of a folder; None if there never was one. Raises StackError if the file is damaged."""
     path = folder / "stack.json"
@@ -100,16 +105,11 @@ def load_state(folder: Path) -> StackState | None:
             raise StackError(
                 f"{path} was written by another version", "stop its processes and remove the folder"
             )
-        parts = {name: _part(value) for name, value in raw.pop("parts").items()}
-        return StackState(**raw, parts=parts)
+        return _STATES.validate_python(raw)
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StackError(f"{path} is damaged: {error}", "stop its processes and remove the folder") from error
-
-
-def _part(raw: dict[str, Any]) -> PartState:
-    return PartState(raw["part"], Child(**raw["child"]), raw["ports"], raw.get("stopping", False))
 
 
 def save_state(folder: Path, state: StackState) -> None:

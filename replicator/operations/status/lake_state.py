@@ -69,8 +69,7 @@ class LakeState:
 
 
 def read_lake(config: Config) -> LakeState:
-    file = config.lake.catalog_file
-    if file is not None and not file.exists():
+    if config.lake.is_new:
         # A mirror that has not run yet is a valid state, not an error.
         return LakeState()
     with open_catalog(config.lake) as catalog:

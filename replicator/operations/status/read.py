@@ -11,7 +11,7 @@ from replicator.lake.reading.reader import newest_marker, unreadable_reason
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches
 from replicator.model.compared import ComparedDefinitions
-from replicator.model.position import binlog_number
+from replicator.model.position import place_order
 from replicator.operations.status.judge import Judge, sources_of
 from replicator.operations.status.lake_state import LakeState, read_lake
 from replicator.operations.status.mirror_status import (
@@ -142,7 +142,7 @@ def _oldest(
         for partition, (first, _) in (judge.unread(name, marker) or {}).items():
             unread[partition] = min(first, unread.get(partition, first))
     positions = [(m.position.file, m.position.pos) for m in markers.values() if m.position is not None]
-    newest = max(positions, key=lambda at: (binlog_number(at[0]), at[1]), default=None)
+    newest = max(positions, key=place_order, default=None)
     return read_oldest(config, view, unread, newest)
 
 

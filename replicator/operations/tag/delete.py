@@ -10,10 +10,10 @@ from replicator.config import Config
 from replicator.errors import CommitConflict, UsageError
 from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.tags import read_tag_records
+from replicator.model.common import ShowProgress
 from replicator.model.tags import TagRecord, TagState
 from replicator.runner.lock import only_one
 
-ShowProgress = Callable[[str, int, int], None]
 _POLL_S: Final = 0.5
 _ATTEMPTS: Final = 4
 

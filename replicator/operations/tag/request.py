@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pyiceberg.catalog import Catalog
@@ -13,11 +13,10 @@ from replicator.errors import CheckFailed, LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY
 from replicator.lake.reading.reader import namespace_properties, open_catalog, tables_in
 from replicator.lake.reading.tags import TagStatus, read_tag_records, tag_status
-from replicator.model.common import counted, now_ms
+from replicator.model.common import ShowProgress, counted, now_ms
 from replicator.model.roles import LakeRole
 from replicator.model.tags import TagRecord, TagState, name_problem
 
-ShowProgress = Callable[[str, int, int], None]
 _POLL_S: Final = 0.5
 
 
@@ -27,8 +26,7 @@ def list_tags(config: Config) -> tuple[TagStatus, ...]:
     Raises:
         LakeUnavailable: the catalog cannot be read.
     """
-    file = config.lake.catalog_file
-    if file is not None and not file.exists():
+    if config.lake.is_new:
         return ()
     with open_catalog(config.lake) as catalog:
         return _tags(config, catalog)

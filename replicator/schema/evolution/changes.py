@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Final, Literal
 
-from replicator.model.recorded import checked, json_in, reading, record_in, recorded, texts_in
+from pydantic import Field
+
+from replicator.model.recorded import Record, checked, json_in, reading, texts_in
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 from replicator.schema.history.partitions import RowCondition
@@ -245,11 +247,11 @@ class ChangeNote:
     ts_ms: int
     made_ms: int
     changes: tuple[str, ...]
-    declared: bool = True
+    declared: Annotated[bool, Field(alias="told")] = True
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaState:
+class SchemaState(Record):
     """The schema version that a lake table has; its JSON is described in schemas/schema-state-v1.json.
 
     Attributes:
@@ -259,48 +261,15 @@ class SchemaState:
         notes: the newest changes, oldest first.
     """
 
+    WHAT = "schema state"
     at: int
     retired: tuple[str, ...] = ()
     gone: str | None = None
-    notes: tuple[ChangeNote, ...] = field(default=(), compare=False)
+    notes: Annotated[tuple[ChangeNote, ...], Field(alias="changes")] = field(default=(), compare=False)
 
     def to_json(self) -> str:
-        notes = [
-            {
-                "position": n.position,
-                "ts_ms": n.ts_ms,
-                "made_ms": n.made_ms,
-                "changes": list(n.changes),
-                "told": n.declared,
-            }
-            for n in self.notes[-_REMEMBERED:]
-        ]
-        return json.dumps(
-            {
-                "version": 1,
-                "at": self.at,
-                "retired": list(self.retired),
-                "gone": self.gone,
-                "changes": notes,
-            }
-        )
-
-    @classmethod
-    @recorded("the schema state of a table")
-    def from_json(cls, text: str) -> "SchemaState":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: a newer version of the engine wrote it.
-        """
-        value = record_in(text)
-        if value.get("version") != 1:
-            raise ValueError(f"schema state has version {value.get('version')!r}, this engine reads 1")
-        notes = tuple(
-            ChangeNote(n["position"], n["ts_ms"], n["made_ms"], tuple(n["changes"]), n["told"])
-            for n in value["changes"]
-        )
-        return cls(value["at"], tuple(value["retired"]), value["gone"], notes)
+        """Return it as one line of JSON, with the newest changes."""
+        return Record.to_json(replace(self, notes=self.notes[-_REMEMBERED:]))
 
 
 def pending_fills(changes: Iterable[SchemaChange]) -> dict[str, str]:

@@ -5,13 +5,14 @@ a default, a type is converted, a table is recreated. What they did is recorded 
 the same commit as the change of its columns. Column names in a step are those after the step.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Annotated, Final
 
-from replicator.model.recorded import checked_sql, record_in, recorded
+from pydantic import AfterValidator, Field
+
+from replicator.model.recorded import Record, checked_sql
 from replicator.schema.evolution.changes import AddColumn, ChangeType, RenameColumn, RetireColumn, SchemaState
 from replicator.schema.evolution.plan import Plan
 from replicator.schema.history.partitions import RowCondition
@@ -21,11 +22,21 @@ from replicator.schema.types.native import cast
 STEPS_KEY: Final = "replicator.schema-steps"
 """Table property of a changelog: `SchemaSteps`."""
 
-_VERSION: Final = 1
 _REMEMBERED: Final = 1000
 _NOTHING: Final[Mapping[int, RowCondition]] = {}
 _HARMLESS: Final = ("rename column ", "widen column ", "keep dropped column ", "move column ", "ignored: ")
 """Beginnings of notes about changes that need no step."""
+_IF_ANY: Final = Field(exclude_if=lambda found: not found)
+"""Of a value that is recorded unless it is empty."""
+_IF_KNOWN: Final = Field(exclude_if=lambda found: found is None)
+
+
+def _checked_expression(sql: str | None) -> str | None:
+    return None if sql is None else checked_sql(sql, 1)
+
+
+def _checked_condition(rows: RowCondition | None) -> RowCondition | None:
+    return rows and replace(rows, where=checked_sql(rows.where, len(rows.columns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class Converted:
     name: str
     kept: str
     was: str
-    using: str | None
+    using: Annotated[str | None, AfterValidator(_checked_expression)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +89,16 @@ class SchemaStep:
     """
 
     at: int
-    added: tuple[Added, ...] = ()
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    retired: Mapping[str, str] = field(default_factory=dict)
-    converted: tuple[Converted, ...] = ()
-    key_before: tuple[str, ...] | None = None
-    recreated: bool = False
-    unlogged: str | None = None
-    known_from: int | None = None
-    removed: RowCondition | None = None
+    added: Annotated[tuple[Added, ...], _IF_ANY] = ()
+    renamed: Annotated[Mapping[str, str], _IF_ANY] = field(default_factory=dict)
+    retired: Annotated[Mapping[str, str], _IF_ANY] = field(default_factory=dict)
+    converted: Annotated[tuple[Converted, ...], _IF_ANY] = ()
+    # A table that had no key has an empty one.
+    key_before: Annotated[tuple[str, ...] | None, _IF_KNOWN] = None
+    recreated: Annotated[bool, _IF_ANY] = False
+    unlogged: Annotated[str | None, _IF_ANY] = None
+    known_from: Annotated[int | None, _IF_ANY] = None
+    removed: Annotated[RowCondition | None, _IF_ANY, AfterValidator(_checked_condition)] = None
 
     def __bool__(self) -> bool:
         return bool(self.added or self.renamed or self.retired or self.converted or self.recreated) or (
@@ -105,7 +117,7 @@ class SchemaStep:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaSteps:
+class SchemaSteps(Record):
     """All steps of a changelog, oldest first.
 
     Attributes:
@@ -114,10 +126,12 @@ class SchemaSteps:
         forgotten: the newest step that is missing because there were too many; None for none.
     """
 
+    WHAT = "schema steps"
+    SEPARATORS = (",", ":")
     key: tuple[str, ...]
     steps: tuple[SchemaStep, ...] = ()
     complete: bool = True
-    forgotten: int | None = None
+    forgotten: Annotated[int | None, _IF_KNOWN] = None
 
     @property
     def followed(self) -> int | None:
@@ -145,33 +159,6 @@ class SchemaSteps:
             for step in self.steps
         )
         return replace(self, steps=tuple(steps))
-
-    def to_json(self) -> str:
-        value = {
-            "version": _VERSION,
-            "complete": self.complete,
-            "key": list(self.key),
-            "steps": [_step_to_json(step) for step in self.steps],
-        }
-        if self.forgotten is not None:
-            value["forgotten"] = self.forgotten
-        return json.dumps(value, separators=(",", ":"))
-
-    @classmethod
-    @recorded("the schema steps of a table")
-    def from_json(cls, text: str) -> "SchemaSteps":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: a newer version of the engine wrote it.
-        """
-        value: dict[str, Any] = record_in(text)
-        if value.get("version") != _VERSION:
-            raise ValueError(
-                f"schema steps have version {value.get('version')!r}, this engine reads {_VERSION}"
-            )
-        steps = tuple(map(_step_from_json, value["steps"]))
-        return cls(tuple(value["key"]), steps, value["complete"], value.get("forgotten"))
 
 
 def steps_before(state: SchemaState | None, key: tuple[str, ...]) -> SchemaSteps:
@@ -336,35 +323,3 @@ def _with_statement(step: SchemaStep) -> SchemaStep:
     if not step.converted or step.recreated or step.unlogged is not None:
         return step
     return replace(step, unlogged=f"another type of {step.converted[0].name}")
-
-
-def _step_to_json(step: SchemaStep) -> dict[str, Any]:
-    """Return a step without its empty parts; a table that had no key has an empty one."""
-    parts = asdict(step).items()
-    return {name: p for name, p in parts if p or name == "at" or (name == "key_before" and p is not None)}
-
-
-def _step_from_json(value: Mapping[str, Any]) -> SchemaStep:
-    key, removed = value.get("key_before"), value.get("removed")
-    return SchemaStep(
-        at=value["at"],
-        added=tuple(Added(a["name"], a["at"], a["fill"]) for a in value.get("added", ())),
-        renamed=value.get("renamed", {}),
-        retired=value.get("retired", {}),
-        converted=tuple(
-            Converted(
-                c["name"], c["kept"], c["was"], None if c["using"] is None else checked_sql(c["using"], 1)
-            )
-            for c in value.get("converted", ())
-        ),
-        key_before=None if key is None else tuple(key),
-        recreated=value.get("recreated", False),
-        unlogged=value.get("unlogged"),
-        known_from=value.get("known_from"),
-        removed=None if removed is None else _condition(removed),
-    )
-
-
-def _condition(value: Mapping[str, Any]) -> RowCondition:
-    columns = tuple(value["columns"])
-    return RowCondition(columns, checked_sql(value["where"], len(columns)))

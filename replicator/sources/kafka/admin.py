@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
@@ -12,6 +12,9 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from replicator.config import KafkaLog
 from replicator.errors import ConfigError, LogUnavailable
+
+_Read = TypeVar("_Read")
+_Answer: TypeAlias = "Future[dict[str, ConfigEntry]]"
 
 _UNREACHABLE: Final = frozenset(
     {
@@ -162,24 +165,22 @@ class KafkaAdmin:
 
     def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of `topics` that have a value, defaults included."""
+        return self._described(
+            topics, lambda answer: {k: e.value for k, e in answer.result().items() if e.value is not None}
+        )
+
+    def compacted(self, topics: Iterable[str]) -> frozenset[str]:
+        """Return those of `topics` that are compacted, as far as this account may read their settings."""
+        return frozenset(name for name, found in self._described(topics, _is_compacted).items() if found)
+
+    def _described(self, topics: Iterable[str], read: Callable[[_Answer], _Read]) -> dict[str, _Read]:
+        """Return what `read` returns for the settings of each topic."""
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
         if not resources:
             return {}
         with self._errors():
             asked = self._client.describe_configs(resources, request_timeout=self._timeout_s)
-            return {
-                resource.name: {key: e.value for key, e in answer.result().items() if e.value is not None}
-                for resource, answer in asked.items()
-            }
-
-    def compacted(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return those of `topics` that are compacted, as far as this account may read their settings."""
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        if not resources:
-            return frozenset()
-        with self._errors():
-            asked = self._client.describe_configs(resources, request_timeout=self._timeout_s)
-            return frozenset(resource.name for resource, answer in asked.items() if _is_compacted(answer))
+            return {resource.name: read(answer) for resource, answer in asked.items()}
 
     def _offsets(
         self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, **options: Any
@@ -207,7 +208,7 @@ class KafkaAdmin:
         return found[-1] if found else None
 
 
-def _is_compacted(answer: "Future[dict[str, ConfigEntry]]") -> bool:
+def _is_compacted(answer: _Answer) -> bool:
     try:
         policy = answer.result()["cleanup.policy"].value
     except KafkaException as error:

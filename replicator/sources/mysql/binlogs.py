@@ -3,9 +3,9 @@
 import re
 import time
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
 from replicator.model.binlog import BinaryLogs, BinlogEnd
@@ -49,16 +49,20 @@ def event_type(connection: Connection, file: str, position: SourcePosition) -> s
     Raises:
         SourceError: the server cannot be queried, or the account lacks REPLICATION SLAVE.
     """
+    row = _event_at(connection, file, position.pos)
+    same = row is not None and (int(row[1]), int(row[3])) == (position.pos, position.server_id)
+    return str(row[2]) if row is not None and same else None
+
+
+def _event_at(connection: Connection, file: str, pos: int) -> Row[Any] | None:
+    """Return what MySQL lists of the event that begins at an offset; None if none does."""
+    statement = f"SHOW BINLOG EVENTS IN %s FROM {int(pos)} LIMIT 1"
     try:
-        row = connection.exec_driver_sql(
-            f"SHOW BINLOG EVENTS IN %s FROM {int(position.pos)} LIMIT 1", (file,)
-        ).first()
+        return connection.exec_driver_sql(statement, (file,)).first()
     except DBAPIError as error:
         if error.orig is not None and error.orig.args and error.orig.args[0] == _NO_SUCH_EVENT:
             return None
         raise
-    same = row is not None and (int(row[1]), int(row[3])) == (position.pos, position.server_id)
-    return str(row[2]) if row is not None and same else None
 
 
 def read_exact_binlog_end(connection: Connection) -> BinlogEnd:
@@ -97,13 +101,7 @@ def read_exact_binlog_end(connection: Connection) -> BinlogEnd:
 
 def _transaction_at(connection: Connection, end: BinlogEnd) -> tuple[str, int] | None:
     """Return server and number of the transaction that begins at a position; None if none does yet."""
-    statement = f"SHOW BINLOG EVENTS IN %s FROM {int(end.pos)} LIMIT 1"
-    try:
-        row = connection.exec_driver_sql(statement, (end.file,)).first()
-    except DBAPIError as error:
-        if error.orig is not None and error.orig.args and error.orig.args[0] == _NO_SUCH_EVENT:
-            return None
-        raise
+    row = _event_at(connection, end.file, end.pos)
     found = None if row is None else re.search(r"'([0-9a-f-]{36}):(\d+)'", str(row[5]).lower())
     return None if found is None else (found[1], int(found[2]))
 

@@ -91,6 +91,11 @@ class MySqlServer:
     encrypted: bool = True
     keys: tuple[str, str] = ("source.url", "source.password")
 
+    @classmethod
+    def of(cls, source: SourceConfig) -> "MySqlServer":
+        """Return the source itself."""
+        return cls(source.server(), source.password, source.ssl_mode != "disabled")
+
     @property
     def name(self) -> str:
         """Its address as `host:port`."""
@@ -100,10 +105,7 @@ class MySqlServer:
 @contextmanager
 def connect(source: SourceConfig, *, read_timeout: float | None = None) -> Iterator[Connection]:
     """Open a connection to the source; see `connect_to`."""
-    with connect_to(
-        MySqlServer(source.server(), source.password, source.ssl_mode != "disabled"),
-        read_timeout=read_timeout,
-    ) as connection:
+    with connect_to(MySqlServer.of(source), read_timeout=read_timeout) as connection:
         yield connection
 
 

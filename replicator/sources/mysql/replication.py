@@ -68,12 +68,9 @@ def watched_servers(config: Config) -> list[WatchedServer]:
         return []
     own = bootstrap.replica_password
     keys = ("bootstrap.replica_urls", "source.password" if own is None else "bootstrap.replica_password")
-    encrypted = source.ssl_mode != "disabled"
-    replicas = [MySqlServer(url, own or source.password, encrypted, keys) for url in bootstrap.replica_urls]
-    return [
-        WatchedServer(MySqlServer(source.url, source.password, encrypted), is_replica=False),
-        *(WatchedServer(replica, is_replica=True) for replica in replicas),
-    ]
+    itself, password = MySqlServer.of(source), own or source.password
+    replicas = [MySqlServer(url, password, itself.encrypted, keys) for url in bootstrap.replica_urls]
+    return [WatchedServer(itself, False), *(WatchedServer(replica, True) for replica in replicas)]
 
 
 def read_replica_lag(connection: Connection) -> ReplicaLag | None:
