@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from replicator.model.table import TableId
-from replicator.schema.ddl.tables import Statement, parse
+from replicator.schema.ddl.tables import Statement, parse, past
 
 _MODIFIERS: Final = frozenset({"LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "INTO", "FROM"})
 _CALLS: Final = frozenset({"SELECT", "DO", "CALL", "(", "TABLE", "VALUES"})
@@ -129,8 +129,7 @@ def _creates_with_rows(tokens: Statement) -> bool:
 
 
 def _created(tokens: Statement) -> Statement:
-    rest = tokens[1:]
-    return rest[3:] if [t.keyword for t in rest[:3]] == ["IF", "NOT", "EXISTS"] else rest
+    return tokens[past(tokens, 1, "IF", "NOT", "EXISTS") :]
 
 
 def _all_names(tokens: Statement, database: str) -> ChangedTables:

@@ -19,9 +19,11 @@ from replicator.schema.ddl.tables import (
     defined_elements,
     has_keywords,
     is_column,
+    past,
     split_at_commas,
     table_elements,
     table_name,
+    with_depth,
 )
 from replicator.schema.ddl.tokens import Token
 
@@ -80,7 +82,7 @@ def _dropped_key(spec: Sequence[Token]) -> Iterator[str]:
     if has_keywords(spec, 1, "PRIMARY", "KEY"):
         yield PRIMARY
     elif len(spec) > 2 and spec[1].keyword in {*_INDEX, "CONSTRAINT"}:
-        at = 4 if has_keywords(spec, 2, "IF", "EXISTS") else 2
+        at = past(spec, 2, "IF", "EXISTS")
         yield from map(_folded, spec[at : at + 1])
 
 
@@ -143,20 +145,16 @@ def _key(name: str | None, tokens: Sequence[Token], *, is_unique: bool) -> KeyDe
 
 def _keys_of_column(element: Sequence[Token]) -> Iterator[KeyDefinition]:
     """Yield the keys that a column definition defines with UNIQUE, KEY, PRIMARY KEY or SERIAL."""
-    first, *rest = element
-    if first.name is None:
+    if (name := element[0].name) is None:
         return
-    column = first.name.casefold()
-    depth = 0
-    for before, token in pairwise((first, *rest)):
-        word = token.keyword
-        if depth == 0 and word in _END_OF_COLUMN:
+    column = name.casefold()
+    for (before, _), (token, depth) in pairwise(with_depth(element)):
+        word = token.keyword if depth == 0 else ""
+        if word in _END_OF_COLUMN:
             return
-        if word in ("(", ")"):
-            depth += 1 if word == "(" else -1
-        elif depth == 0 and word in ("UNIQUE", "SERIAL"):
+        if word in ("UNIQUE", "SERIAL"):
             yield KeyDefinition(None, column, frozenset({column}))
-        elif depth == 0 and word == "KEY" and before.keyword != "UNIQUE":
+        elif word == "KEY" and before.keyword != "UNIQUE":
             yield KeyDefinition(PRIMARY, column, frozenset({column}))
 
 

@@ -23,6 +23,7 @@ from replicator.schema.ddl.tables import (
     defined_elements,
     has_keywords,
     table_name,
+    with_depth,
 )
 from replicator.schema.ddl.tokens import Token
 
@@ -151,10 +152,7 @@ def _word(token: Token) -> str:
 
 
 def _is_generated(column: Sequence[Token]) -> bool:
-    depth = 0
-    for token, following in pairwise(column):
-        if token.keyword in ("(", ")"):
-            depth += 1 if token.keyword == "(" else -1
-        if depth == 0 and token.keyword == "AS" and following.keyword == "(":
-            return True
-    return False
+    return any(
+        depth == 0 and token.keyword == "AS" and following.keyword == "("
+        for (token, depth), (following, _) in pairwise(with_depth(column))
+    )

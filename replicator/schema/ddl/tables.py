@@ -139,10 +139,8 @@ def defined_elements(spec: Sequence[Token]) -> list[Sequence[Token]]:
     """Return the elements that a specification of an ALTER TABLE defines, each beginning with its name."""
     if spec[0].keyword not in ("ADD", "CHANGE", "MODIFY"):
         return []
-    at = 2 if has_keywords(spec, 1, "COLUMN") else 1
-    for condition in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
-        if has_keywords(spec, at, *condition):
-            at += len(condition)
+    at = past(spec, past(spec, 1, "COLUMN"), "IF", "NOT", "EXISTS")
+    at = past(spec, at, "IF", "EXISTS")
     if spec[0].keyword == "CHANGE":
         at += 1
     if has_keywords(spec, at, "("):
@@ -178,7 +176,7 @@ def dropped_database(statements: Sequence[Statement]) -> str | None:
     first = statements[0] if statements else ()
     if not (has_keywords(first, 0, "DROP", "DATABASE") or has_keywords(first, 0, "DROP", "SCHEMA")):
         return None
-    at = 4 if has_keywords(first, 2, "IF", "EXISTS") else 2
+    at = past(first, 2, "IF", "EXISTS")
     return first[at].name if at < len(first) else None
 
 
@@ -215,7 +213,7 @@ def _created_or_dropped(statement: Statement) -> Iterator[tuple[TableEffectKind,
         if statement[0].keyword == "CREATE":
             yield from _created(statement, at)
         else:
-            names = statement[at + 2 if has_keywords(statement, at, "IF", "EXISTS") else at :]
+            names = statement[past(statement, at, "IF", "EXISTS") :]
             yield from (("drop", table_name(part, 0)[0]) for part in split_at_commas(names))
     elif (at := _after(statement, 3, "INDEX")) is not None and (
         on := _after(statement, at + 4, "ON")
@@ -233,9 +231,8 @@ def _created(statement: Statement, at: int) -> Iterator[tuple[TableEffectKind, T
 
 def _created_names(statement: Statement, at: int) -> tuple[TableName | None, TableName | None]:
     """Return the name at index `at` of a CREATE TABLE, and that of the table like which it is created."""
-    name, at = table_name(statement, at + 3 if has_keywords(statement, at, "IF", "NOT", "EXISTS") else at)
-    if has_keywords(statement, at, "("):
-        at += 1
+    name, at = table_name(statement, past(statement, at, "IF", "NOT", "EXISTS"))
+    at = past(statement, at, "(")
     return name, table_name(statement, at + 1)[0] if has_keywords(statement, at, "LIKE") else None
 
 
@@ -283,10 +280,7 @@ def altered_table(tokens: Sequence[Token]) -> tuple[TableName, list[Sequence[Tok
     at = next((i for i, t in enumerate(tokens[:5]) if t.keyword == "TABLE"), None)
     if at is None:
         return None
-    at += 1
-    if has_keywords(tokens, at, "IF", "EXISTS"):
-        at += 2
-    name, at = table_name(tokens, at)
+    name, at = table_name(tokens, past(tokens, at + 1, "IF", "EXISTS"))
     return None if name is None else (name, split_at_commas(tokens[at:]))
 
 
@@ -312,10 +306,7 @@ def table_name(tokens: Sequence[Token], at: int) -> tuple[TableName | None, int]
 def split_at_commas(tokens: Sequence[Token]) -> list[Sequence[Token]]:
     """Split tokens at top-level commas; stop at an unmatched closing parenthesis."""
     specs: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        if token.keyword in ("(", ")"):
-            depth += 1 if token.keyword == "(" else -1
+    for token, depth in with_depth(tokens):
         if depth < 0:
             break
         if token.keyword == "," and depth == 0:
@@ -329,19 +320,13 @@ def _column_change(spec: Sequence[Token]) -> tuple[str, str | None] | None:
     """Return (old name, new name) of a rename, (name, None) of a drop, and None for anything else."""
     match spec[0].keyword:
         case "DROP":
-            at = 1
-            if has_keywords(spec, 1, "COLUMN"):
-                at = 2
-            elif len(spec) > 1 and spec[1].keyword in _NO_COLUMNS:
+            if len(spec) > 1 and spec[1].keyword in _NO_COLUMNS:
                 return None
-            if has_keywords(spec, at, "IF", "EXISTS"):
-                at += 2
+            at = past(spec, past(spec, 1, "COLUMN"), "IF", "EXISTS")
             name = spec[at].name if at < len(spec) else None
             return None if name is None else (name, None)
         case "CHANGE":
-            at = 2 if has_keywords(spec, 1, "COLUMN") else 1
-            if has_keywords(spec, at, "IF", "EXISTS"):
-                at += 2
+            at = past(spec, past(spec, 1, "COLUMN"), "IF", "EXISTS")
             return _pair(spec, at, at + 1)
         case "RENAME" if has_keywords(spec, 1, "COLUMN"):
             return _pair(spec, 2, 4)
@@ -353,6 +338,19 @@ def _pair(spec: Sequence[Token], old: int, new: int) -> tuple[str, str] | None:
     if new >= len(spec) or (before := spec[old].name) is None or (after := spec[new].name) is None:
         return None
     return before, after
+
+
+def with_depth(tokens: Iterable[Token]) -> Iterator[tuple[Token, int]]:
+    """Yield each token, and how many parentheses are open after it; fewer than none behind an unmatched one."""
+    depth = 0
+    for token in tokens:
+        depth += {"(": 1, ")": -1}.get(token.keyword, 0)
+        yield token, depth
+
+
+def past(tokens: Sequence[Token], at: int, *words: str) -> int:
+    """Return the index behind these keywords if they are at index `at`; otherwise `at`."""
+    return at + len(words) if has_keywords(tokens, at, *words) else at
 
 
 def has_keywords(tokens: Sequence[Token], at: int, *words: str) -> bool:
