@@ -102,7 +102,7 @@ def spawn(command: Sequence[str], log: Path) -> Child:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with log.open("ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
             # It inherits no locks or pipes that this process itself inherited.
             started = subprocess.Popen(
                 command,

@@ -105,7 +105,7 @@ def load_state(folder: Path) -> StackState | None:
             raise StackError(
                 f"{path} was written by another version", "stop its processes and remove the folder"
             )
-        return _STATES.validate_python(raw)
+        return _STATES.validate_python({**raw, "parts": raw["parts"]})
     except FileNotFoundError:
         return None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
