@@ -88,7 +88,7 @@ def up(  # noqa: PLR0917 - typer calls it, by name
             found = DockerStack(folder, status.update).up(registry=registry)
         else:
             wanted = (mysql_port, kafka_port, connect_port, registry_port)
-            ports = {part: port for part, port in zip(PARTS, wanted, strict=True) if port}
+            ports: dict[str, int] = {part: port for part, port in zip(PARTS, wanted, strict=True) if port}
             parts = _parts(only, registry=registry)
             found = LocalStack(folder, Options(ports=ports, mysql=mysql, report=status.update)).up(parts)
     if as_json:

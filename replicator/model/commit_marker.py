@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from replicator.model.common import now_ms
 from replicator.model.position import SourcePosition
-from replicator.model.recorded import Count, Part, Record
+from replicator.model.recorded import UNLESS_NONE, Count, Part, Record
 from replicator.model.seen_transactions import SeenTransactions
 from replicator.model.snapshot import SnapshotRead, Truncate
 
@@ -82,7 +82,7 @@ class HighWater(Part):
     transactions: Annotated[SeenTransactions, Field(exclude_if=lambda found: found == SeenTransactions())] = (
         field(default_factory=SeenTransactions)
     )
-    snapshot: Annotated[SourcePosition | None, Field(exclude_if=lambda found: found is None)] = None
+    snapshot: Annotated[SourcePosition | None, UNLESS_NONE] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, Final, ParamSpec, Self, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -21,6 +21,10 @@ Long = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 """A signed integer of 64 bits, as Java and Iceberg have it."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 """One that is not negative."""
+
+UNLESS_EMPTY: Final = Field(exclude_if=lambda found: not found)
+"""Of a field that is recorded unless it is empty, false or zero."""
+UNLESS_NONE: Final = Field(exclude_if=lambda found: found is None)
 
 _MALFORMED: Final = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
@@ -48,6 +52,16 @@ _WORDS: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 """Keywords, types and functions of this SQL."""
+
+
+def named(name: str) -> Any:
+    """Annotate a field that has another name in records."""
+    return Field(alias=name)
+
+
+def checked_by(check: Callable[[_T], _T]) -> Any:
+    """Annotate a field with a function that returns its value, or raises ValueError, when it is read."""
+    return AfterValidator(check)
 
 
 @contextmanager

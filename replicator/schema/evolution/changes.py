@@ -5,9 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
-
-from replicator.model.recorded import Record, checked, json_in, reading, texts_in
+from replicator.model.recorded import Record, checked, json_in, named, reading, texts_in
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 from replicator.schema.history.partitions import RowCondition
@@ -247,7 +245,7 @@ class ChangeNote:
     ts_ms: int
     made_ms: int
     changes: tuple[str, ...]
-    declared: Annotated[bool, Field(alias="told")] = True
+    declared: Annotated[bool, named("told")] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +263,7 @@ class SchemaState(Record):
     at: int
     retired: tuple[str, ...] = ()
     gone: str | None = None
-    notes: Annotated[tuple[ChangeNote, ...], Field(alias="changes")] = field(default=(), compare=False)
+    notes: Annotated[tuple[ChangeNote, ...], named("changes")] = field(default=(), compare=False)
 
     def to_json(self) -> str:
         """Return it as one line of JSON, with the newest changes."""

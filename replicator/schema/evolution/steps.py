@@ -10,9 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
-
-from replicator.model.recorded import Record, checked_sql
+from replicator.model.recorded import UNLESS_EMPTY, UNLESS_NONE, Record, checked_by, checked_sql
 from replicator.schema.evolution.changes import AddColumn, ChangeType, RenameColumn, RetireColumn, SchemaState
 from replicator.schema.evolution.plan import Plan
 from replicator.schema.history.partitions import RowCondition
@@ -26,9 +24,6 @@ _REMEMBERED: Final = 1000
 _NOTHING: Final[Mapping[int, RowCondition]] = {}
 _HARMLESS: Final = ("rename column ", "widen column ", "keep dropped column ", "move column ", "ignored: ")
 """Beginnings of notes about changes that need no step."""
-_IF_ANY: Final = Field(exclude_if=lambda found: not found)
-"""Of a value that is recorded unless it is empty."""
-_IF_KNOWN: Final = Field(exclude_if=lambda found: found is None)
 
 
 def _checked_expression(sql: str | None) -> str | None:
@@ -68,7 +63,7 @@ class Converted:
     name: str
     kept: str
     was: str
-    using: Annotated[str | None, AfterValidator(_checked_expression)]
+    using: Annotated[str | None, checked_by(_checked_expression)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +84,16 @@ class SchemaStep:
     """
 
     at: int
-    added: Annotated[tuple[Added, ...], _IF_ANY] = ()
-    renamed: Annotated[Mapping[str, str], _IF_ANY] = field(default_factory=dict)
-    retired: Annotated[Mapping[str, str], _IF_ANY] = field(default_factory=dict)
-    converted: Annotated[tuple[Converted, ...], _IF_ANY] = ()
+    added: Annotated[tuple[Added, ...], UNLESS_EMPTY] = ()
+    renamed: Annotated[Mapping[str, str], UNLESS_EMPTY] = field(default_factory=dict)
+    retired: Annotated[Mapping[str, str], UNLESS_EMPTY] = field(default_factory=dict)
+    converted: Annotated[tuple[Converted, ...], UNLESS_EMPTY] = ()
     # A table that had no key has an empty one.
-    key_before: Annotated[tuple[str, ...] | None, _IF_KNOWN] = None
-    recreated: Annotated[bool, _IF_ANY] = False
-    unlogged: Annotated[str | None, _IF_ANY] = None
-    known_from: Annotated[int | None, _IF_ANY] = None
-    removed: Annotated[RowCondition | None, _IF_ANY, AfterValidator(_checked_condition)] = None
+    key_before: Annotated[tuple[str, ...] | None, UNLESS_NONE] = None
+    recreated: Annotated[bool, UNLESS_EMPTY] = False
+    unlogged: Annotated[str | None, UNLESS_EMPTY] = None
+    known_from: Annotated[int | None, UNLESS_EMPTY] = None
+    removed: Annotated[RowCondition | None, UNLESS_EMPTY, checked_by(_checked_condition)] = None
 
     def __bool__(self) -> bool:
         return bool(self.added or self.renamed or self.retired or self.converted or self.recreated) or (
@@ -131,7 +126,7 @@ class SchemaSteps(Record):
     key: tuple[str, ...]
     steps: tuple[SchemaStep, ...] = ()
     complete: bool = True
-    forgotten: Annotated[int | None, _IF_KNOWN] = None
+    forgotten: Annotated[int | None, UNLESS_NONE] = None
 
     @property
     def followed(self) -> int | None:

@@ -2,10 +2,11 @@
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from replicator.model.binlog import BinaryLogs, BinlogEnd
@@ -54,7 +55,7 @@ def event_type(connection: Connection, file: str, position: SourcePosition) -> s
     return str(row[2]) if row is not None and same else None
 
 
-def _event_at(connection: Connection, file: str, pos: int) -> Row[Any] | None:
+def _event_at(connection: Connection, file: str, pos: int) -> Sequence[Any] | None:
     """Return what MySQL lists of the event that begins at an offset; None if none does."""
     statement = f"SHOW BINLOG EVENTS IN %s FROM {int(pos)} LIMIT 1"
     try:
