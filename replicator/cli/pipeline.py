@@ -55,7 +55,7 @@ def list_(config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
     """List the pipelines, each after those that it reads, and the state of their results."""
     from replicator.cli.render_pipeline import print_pipelines
     from replicator.config import load
-    from replicator.operations.pipeline.status import list_pipelines
+    from replicator.pipelines.status import list_pipelines
 
     settings = load(config)
     found = list_pipelines(settings)
@@ -68,7 +68,7 @@ def show(name: _Name, config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = Fal
     """Explain a pipeline: what it reads, how its result is kept current, and what a refresh costs."""
     from replicator.cli.render_pipeline import print_explained
     from replicator.config import load
-    from replicator.operations.pipeline.status import show_pipeline
+    from replicator.pipelines.status import show_pipeline
 
     found = show_pipeline(load(config), name)
     print_explained(found, as_json=as_json)

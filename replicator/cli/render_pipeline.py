@@ -2,26 +2,26 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.output import coloured, duration, new_console, new_table, print_json
-from replicator.model.common import counted
-from replicator.operations.pipeline.status import Explained, PipelineStatus
+from replicator.model.common import counted, now_ms
 
 if TYPE_CHECKING:
     from replicator.pipelines.checking import Checked
     from replicator.pipelines.refresh.refresh import Refreshed
     from replicator.pipelines.service import NotRefreshed, Result
+    from replicator.pipelines.status import Explained, PipelineStatus
 
 
-def print_pipelines(found: Sequence[PipelineStatus], folder: Path, *, as_json: bool) -> None:
+def print_pipelines(found: "Sequence[PipelineStatus]", folder: Path, *, as_json: bool) -> None:
     """Print the pipelines."""
     if as_json:
-        print_json({"version": 1, "pipelines": [_status_values(status) for status in found]})
+        print_json({"version": 1, "pipelines": [status.to_json() for status in found]})
         return
     console = new_console()
     if not found:
@@ -29,25 +29,36 @@ def print_pipelines(found: Sequence[PipelineStatus], folder: Path, *, as_json: b
             f"There are no pipelines: write a SELECT to {folder}/NAME.sql", soft_wrap=True, markup=False
         )
         return
-    table = new_table("pipeline", "state", "kept current by", "rows", "up to", "result")
+    for part in pipeline_lines(found):
+        console.print(part, soft_wrap=isinstance(part, Text))
+
+
+def pipeline_lines(found: "Sequence[PipelineStatus]") -> Iterator[Table | Text]:
+    """Yield a table of pipelines, and what is wrong with them."""
+    table = new_table("pipeline", "state", "kept current by", "rows", "up to", "changed", "result")
     for status in found:
-        rows = "" if status.rows is None else f"{status.rows:,}"
+        ms = status.refreshed_ms
         table.add_row(
-            status.name, coloured(status.state), status.rule or "", rows, status.boundary or "", status.table
+            status.name,
+            coloured(status.state),
+            status.rule or "",
+            "" if status.rows is None else f"{status.rows:,}",
+            status.boundary or "",
+            "" if ms is None else f"{duration((now_ms() - ms) / 1000)} ago",
+            status.table,
         )
-    console.print(table)
+    yield table
     for status in found:
-        for line in _problem_lines(status.problem, status.hint):
-            console.print(line, soft_wrap=True)
+        yield from _problem_lines(status.problem, status.hint)
 
 
-def print_explained(found: Explained, *, as_json: bool) -> None:
+def print_explained(found: "Explained", *, as_json: bool) -> None:
     """Print a pipeline with its plan."""
     status = found.status
     if as_json:
         steps = [{"view": view, "sql": sql} for view, sql in found.steps]
         plan = {"plan": list(found.plan), "full": found.full, "steps": steps}
-        print_json({"version": 1, **_status_values(status), **plan})
+        print_json({"version": 1, **status.to_json(), **plan})
         return
     console = new_console()
     console.print(Text.assemble((status.name, "bold"), f" ({status.file})"), soft_wrap=True)
@@ -98,24 +109,6 @@ def print_checked(found: "Sequence[Checked]", *, as_json: bool) -> None:
             shown = ", ".join(f"{column} = {value}" for column, value in row.items())
             console.print(Text(f"  {sign} {shown}"), soft_wrap=True)
         console.print(Text(f"next:  replicator pipeline rebuild {checked.pipeline}"), soft_wrap=True)
-
-
-def _status_values(status: PipelineStatus) -> dict[str, Any]:
-    refreshed = status.refreshed_ms
-    return {
-        "name": status.name,
-        "file": status.file,
-        "description": status.description,
-        "state": status.state,
-        "table": status.table,
-        "rule": status.rule,
-        "reads": list(status.reads),
-        "boundary": status.boundary,
-        "refreshed": None if refreshed is None else datetime.fromtimestamp(refreshed / 1000, UTC).isoformat(),
-        "rows": status.rows,
-        "problem": status.problem,
-        "hint": status.hint,
-    }
 
 
 def _result_values(result: "Result") -> dict[str, Any]:

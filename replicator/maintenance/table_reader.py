@@ -1,11 +1,12 @@
 """Read the lake tables of a mirror and what maintenance they need, without Java."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
@@ -25,7 +26,6 @@ from replicator.maintenance.plan import (
 )
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms
-from replicator.model.roles import LakeRole
 from replicator.model.table import SOURCE_KEY
 
 QUARANTINE: Final = "quarantine"
@@ -38,7 +38,7 @@ Namespaces = Mapping[str, Mapping[str, Table]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A lake table to maintain; `source` is its source table, None for the quarantine."""
+    """A lake table to maintain; `source` is its source table, None for the quarantine and results of pipelines."""
 
     namespace: str
     name: str
@@ -79,32 +79,39 @@ class TableCondition:
     overdue: tuple[Step, ...]
 
 
-def read_namespaces(config: Config, catalog: Catalog, unreadable: dict[str, str] | None = None) -> Namespaces:
-    """Load all tables of the mirror's namespaces. See `tables_in` for `unreadable`."""
-    return {name: tables_in(catalog, name, unreadable) for name in config.lake.namespaces}
+def read_namespaces(
+    config: Config,
+    catalog: Catalog,
+    unreadable: dict[str, str] | None = None,
+    results: Iterable[tuple[str, str]] = (),
+) -> Namespaces:
+    """Load all tables of the mirror's namespaces, and the `results` that exist. See `tables_in` for `unreadable`."""
+    found = {name: tables_in(catalog, name, unreadable) for name in config.lake.namespaces}
+    for namespace, name in results:
+        try:
+            found.setdefault(namespace, {})[name] = catalog.load_table((namespace, name))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            continue
+    return found
 
 
 def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTable]:
-    """Yield the mirrors and changelogs that a mirror has committed to, and the quarantine.
+    """Yield the mirrors, changelogs and results that a mirror has committed to, and the quarantine.
 
     Raises:
         LakeUnavailable: a newer version of the engine wrote a marker.
     """
-    lake = config.lake
-    for namespace in map(lake.namespace_of, LakeRole):
-        for name, table in namespaces.get(namespace, {}).items():
-            marker = newest_marker(table)
-            if marker is not None:
-                yield MirrorTable(
-                    Target(namespace, name, _source(config, table, marker)), table, marker.mirror
-                )
-    quarantine = namespaces.get(lake.ops_namespace, {}).get(QUARANTINE)
+    ops = config.lake.ops_namespace
+    for namespace, name, table in ((n, name, t) for n in namespaces for name, t in namespaces[n].items()):
+        if namespace != ops and (marker := newest_marker(table)) is not None:
+            yield MirrorTable(Target(namespace, name, _source(config, table, marker)), table, marker.mirror)
+    quarantine = namespaces.get(ops, {}).get(QUARANTINE)
     if quarantine is not None:
-        yield MirrorTable(Target(lake.ops_namespace, QUARANTINE, None), quarantine, None)
+        yield MirrorTable(Target(ops, QUARANTINE, None), quarantine, None)
 
 
 def settings_of(config: Config, target: Target) -> MaintenanceConfig:
-    """Return the settings of a lake table: those of its source table, or the mirror's for the quarantine."""
+    """Return the settings of a lake table: those of its source table, or the mirror's for others."""
     return config.maintenance if target.source is None else config.table(target.source).maintenance
 
 

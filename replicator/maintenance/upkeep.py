@@ -168,24 +168,37 @@ class TableMaintainer:
         table = self.lake.load(self.ledger.namespace(role), source.name)
         if table is None:
             return merged
-        settings, started = self.config.table(str(source)).maintenance, time.monotonic()
+        settings = self.config.table(str(source)).maintenance
         small = self.small_merge.run(table, settings)
-        due = due_steps(table_facts(table), merged, settings, now_ms())
         work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
-        reports: list[StepReport] = []
-        for step in due:
-            if time.monotonic() > deadline:
-                break
-            reports.append(work.run(step))
-        done = reports if small is None else [small, *reports]
-        if any(report.rewritten for report in done):
-            _log(table, done, time.monotonic() - started)
-        if len(reports) < len(due) or not all(report.complete for report in reports):
-            return None
-        if not due:
-            return merged
-        left = table_facts(table)
-        return MergedFiles(left.data_files, left.delete_files)
+        return carry_out(work, merged, [] if small is None else [small])
+
+
+def carry_out(
+    work: Maintenance, merged: MergedFiles, before: Sequence[StepReport] = ()
+) -> MergedFiles | None:
+    """Carry out the due steps of a table until the deadline, and log what they and those `before` did.
+
+    Return the number of files that are left, `merged` if nothing is due; None if a limit stopped it.
+
+    Raises:
+        CommitConflict, LakeUnavailable: as `Maintenance.run`.
+    """
+    started, table = time.monotonic(), work.table
+    due = due_steps(table_facts(table), merged, work.settings, now_ms())
+    reports: list[StepReport] = []
+    for step in due:
+        if time.monotonic() > work.deadline:
+            break
+        reports.append(work.run(step))
+    if any(report.rewritten for report in (*before, *reports)):
+        _log(table, [*before, *reports], time.monotonic() - started)
+    if len(reports) < len(due) or not all(report.complete for report in reports):
+        return None
+    if not due:
+        return merged
+    left = table_facts(table)
+    return MergedFiles(left.data_files, left.delete_files)
 
 
 def _log(table: LakeTable, reports: Sequence[StepReport], seconds: float) -> None:

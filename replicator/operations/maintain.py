@@ -31,6 +31,7 @@ from replicator.maintenance.table_reader import (
     steps_due,
 )
 from replicator.model.common import ShowProgress, matches, now_ms
+from replicator.pipelines.results import result_tables
 
 _ATTEMPTS: Final = 4
 _CONFLICTS: Final = tuple(
@@ -76,7 +77,7 @@ class TableReport:
 
     Attributes:
         table: its name, with the namespace.
-        source: the source table, `database.table`; None for the quarantine.
+        source: the source table, `database.table`; None for the quarantine and results of pipelines.
         before, after: the numbers before and after the steps; `after` is None if nothing was to be changed.
         due: the steps that were due, apart from orphan files, which are searched in every table.
         done: the steps that were carried out.
@@ -263,7 +264,9 @@ def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, Tab
     found: list[tuple[Target, Table]] = []
     if not config.lake.is_new:
         with open_catalog(config.lake) as catalog:
-            tables = list(mirror_tables(config, read_namespaces(config, catalog)))
+            tables = list(
+                mirror_tables(config, read_namespaces(config, catalog, None, result_tables(config)))
+            )
         for known in tables:
             if known.mirror not in (None, config.mirror.name):
                 raise UsageError(

@@ -21,6 +21,7 @@ from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
+from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.pipelines")
@@ -67,6 +68,7 @@ class PipelineThread:
         self._pipelines: Pipelines | None = None
         self._read: ReadEnds | None = None
         self._session: SparkSession | None = None
+        self._upkeep = ResultUpkeep(config)
 
     def start(self) -> None:
         """Begin."""
@@ -115,6 +117,8 @@ class PipelineThread:
                 pipelines, read, due, wait=wait, retry=retry, stopping=self._stopping
             )
             _log(results, self._reported)
+            written = [r.table for r in results if isinstance(r, Refreshed) and r.outcome is not Outcome.SAME]
+            self._upkeep.run(pipelines.lake, written)
             self._note(definitions, due, now)
         left = min(self._due[d.name] for d in definitions) - time.monotonic()
         return min(max(left, 0.0), _LOOK_S)

@@ -30,6 +30,7 @@ from replicator.model.reread import Request, requests_in
 from replicator.model.table import TableId
 from replicator.model.verified import CheckHistory, VerifiedTable, histories_in, verified_in
 from replicator.operations.status.mirror_status import TableMaintenance
+from replicator.pipelines.results import result_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def read_lake(config: Config) -> LakeState:
         return LakeState()
     with open_catalog(config.lake) as catalog:
         unreadable: dict[str, str] = {}
-        namespaces = read_namespaces(config, catalog, unreadable)
+        namespaces = read_namespaces(config, catalog, unreadable, result_tables(config))
         changelogs = namespaces[config.lake.changes_namespace]
         mirrors = namespaces[config.lake.namespace]
         alone = {

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from replicator.lake.reading.tags import TagStatus
 from replicator.model.reread import Request
 from replicator.model.verified import CheckHistory, VerifiedTable
 from replicator.schema.evolution.changes import ChangeNote, KeepRows
+
+if TYPE_CHECKING:
+    from replicator.pipelines.status import PipelineStatus
 
 TableState = Literal["current", "may differ", "behind", "paused", "gone", "excluded", "unknown", "unreadable"]
 MirrorState = Literal["starting", "running", "ended", "killed", "unknown"]
@@ -123,11 +126,11 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class TableMaintenance:
-    """The maintenance of one lake table: a mirror, a changelog, or the quarantine.
+    """The maintenance of one lake table: a mirror, a changelog, the quarantine, or the result of a pipeline.
 
     Attributes:
         table: its name in the lake, `namespace.name`.
-        source: the source table, `database.table`; None for the quarantine.
+        source: the source table, `database.table`; None for the quarantine and results of pipelines.
         data_files, delete_files, bytes: content of the current snapshot.
         snapshots: number of Iceberg snapshots.
         metadata_bytes: size of the current metadata file; None if it cannot be read.
@@ -200,7 +203,7 @@ class MirrorStatus:
     retrying: Mapping[str, str] = field(default_factory=dict)
     """Source tables that failed and are being retried → the reason."""
     maintenance: tuple[TableMaintenance, ...] = ()
-    """All lake tables of the mirror: mirrors, changelogs, and the quarantine."""
+    """All lake tables of the mirror: mirrors, changelogs, the quarantine, and results of pipelines."""
     rereads: tuple[Request, ...] = ()
     """The newest re-read of each table that was read again."""
     tags: tuple[TagStatus, ...] = ()
@@ -215,6 +218,8 @@ class MirrorStatus:
     """What concerns all tables."""
     lag_seconds: float | None = None
     """The greatest lag of the tables that get changes; None if none is known."""
+    pipelines: "tuple[PipelineStatus, ...]" = ()
+    """The pipelines and their results, each after those that it reads."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
@@ -222,6 +227,7 @@ class MirrorStatus:
         value["verified"] = [check.values() for check in self.verified]
         # Programs may expect it: earlier versions let the connector send lost events again.
         value["rewinds"] = []
+        value["pipelines"] = [pipeline.to_json() for pipeline in self.pipelines]
         value["checks"] = [history.values() for history in self.checks]
         for table in value["tables"]:
             for note in table["schema_changes"]:

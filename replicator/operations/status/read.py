@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from replicator.config import ArchiveLog, Config
 from replicator.errors import UsageError
@@ -21,10 +22,14 @@ from replicator.operations.status.mirror_status import (
     RunStatus,
     TableStatus,
 )
+from replicator.pipelines.results import has_pipelines
 from replicator.runner.run_record import RunRecord, read_record
 from replicator.sources.kafka.topic_patterns import topic_pattern
 from replicator.sources.oldest_unread import OldestUnread, Partition, read_oldest
 from replicator.sources.source_view import SourceView, read_source
+
+if TYPE_CHECKING:
+    from replicator.pipelines.status import PipelineStatus
 
 
 def read_status(config: Config) -> MirrorStatus:
@@ -37,7 +42,15 @@ def read_status(config: Config) -> MirrorStatus:
         # Whatever the lake has now it still has later, so it may be read before the log.
         lake = read_lake(config)
         record = read_record(config)
-        return _assemble(config, lake, view.result(), record)
+        return replace(_assemble(config, lake, view.result(), record), pipelines=_pipelines(config))
+
+
+def _pipelines(config: Config) -> "tuple[PipelineStatus, ...]":
+    if not has_pipelines(config):
+        return ()
+    from replicator.pipelines.status import list_pipelines  # noqa: PLC0415 - it loads a parser of SQL
+
+    return tuple(list_pipelines(config))
 
 
 def only(status: MirrorStatus, patterns: Collection[str]) -> MirrorStatus:
@@ -72,6 +85,7 @@ def only(status: MirrorStatus, patterns: Collection[str]) -> MirrorStatus:
         rereads=tuple(request for request in status.rereads if chosen(request.table)),
         verified=tuple(check for check in status.verified if chosen(check.table)),
         checks=tuple(history for history in status.checks if chosen(history.table)),
+        pipelines=(),
     )
 
 

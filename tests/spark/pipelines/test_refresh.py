@@ -6,9 +6,14 @@ from dataclasses import replace
 import pytest
 
 from replicator import failpoints
+from replicator.maintenance.plan import Step
+from replicator.operations.maintain import maintain
+from replicator.operations.status.read import read_status
 from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed
+from replicator.runner.result_upkeep import ResultUpkeep
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
@@ -210,3 +215,30 @@ def test_changed_definition_replaces_the_result(lake: LakeHarness) -> None:
     assert pipelines.rows("counted") == oracle(
         query, [("t0_bigint", source.tables[0], rows_at(source.tables[0]))]
     )
+
+
+def test_results_are_maintained_and_shown(lake: LakeHarness) -> None:
+    source = Source(7, alters=0, truncates=False)
+    source.start(["bigint"], 30)
+    config = lake.config(maintenance={"merge_files": 3, "max_snapshots": 3})
+    pipelines, round_, name = PipelineLake(lake, config), Round(lake, source), "shop_pipelines.added"
+    define(pipelines, "added")
+    for _ in range(5):
+        round_.write(transactions=15)
+        pipelines.refreshed()
+    due = {report.table: report.due for report in maintain(config, dry_run=True)}[name]
+    assert {Step.MERGE_DATA, Step.EXPIRE} <= set(due)
+    opened = pipelines.pipelines().lake
+    ResultUpkeep(config).run(opened, [TableName("shop_pipelines", "added")])
+    status = read_status(config)
+    (maintained,) = (entry for entry in status.maintenance if entry.table == name)
+    assert maintained.data_files < 3
+    assert maintained.snapshots <= 4
+    (shown,) = status.pipelines
+    assert (shown.state, shown.rows) == ("current", pipelines.rows("added").total())
+    assert shown.boundary
+    assert status.to_json()["pipelines"][0]["table"] == name
+    assert_exact(pipelines, source, ["added"])
+    round_.write(transactions=15)
+    assert str(pipelines.refreshed()["added"].outcome) == "changed"
+    assert_exact(pipelines, source, ["added"])

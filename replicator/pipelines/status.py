@@ -1,8 +1,9 @@
 """What the lake says of each pipeline, and how it is kept current. Without Java."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -59,6 +60,13 @@ class PipelineStatus:
     rows: int | None = None
     problem: str | None = None
     hint: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for programs. The keys are part of version 1 of the output."""
+        value = asdict(self)
+        ms = value.pop("refreshed_ms")
+        value["refreshed"] = None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
+        return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+"""Maintain the tables of results between their refreshes, by the thread that writes them."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from replicator.config import Config
+from replicator.jvm.spark import first_line
+from replicator.lake.catalog.tables import Lake
+from replicator.maintenance.plan import MergedFiles
+from replicator.maintenance.steps import Maintenance
+from replicator.maintenance.upkeep import carry_out
+from replicator.pipelines.query.names import TableName
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.maintenance")
+
+
+@dataclass(slots=True)
+class ResultUpkeep:
+    """Merges the files of results and expires their snapshots, by the settings of `[maintenance]`.
+
+    Attributes:
+        merged: table → the files that the last merge left.
+    """
+
+    config: Config
+    merged: dict[TableName, MergedFiles] = field(default_factory=dict)
+
+    def run(self, lake: Lake, changed: Iterable[TableName]) -> None:
+        """Do what is due for tables that were written, within `maintenance.slice_time`. A failure is logged."""
+        settings = self.config.maintenance
+        deadline = time.monotonic() + settings.slice_time
+        for name in changed if settings.enabled else ():
+            try:
+                table = lake.load(name.namespace, name.name)
+                if table is None or time.monotonic() > deadline:
+                    continue
+                work = Maintenance(lake, table, settings, deadline, settings.slice_bytes)
+                left = carry_out(work, self.merged.get(name, MergedFiles()))
+            except Exception as error:  # noqa: BLE001 - no table's maintenance stops the pipelines
+                _LOG.warning(
+                    "maintenance failed, it is tried again", table=str(name), reason=first_line(error)
+                )
+            else:
+                self.merged[name] = left or self.merged.get(name, MergedFiles())
