@@ -1,7 +1,7 @@
 """Define the configuration of one mirror as frozen, typed values. `loading` reads them from a TOML file."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -22,10 +22,10 @@ from replicator.config.sections import (
     MirrorColumnsConfig,
     PipelinesConfig,
     TableMaintenanceConfig,
+    TableSectionError,
     TagsConfig,
     Unlisted,
     VerifyConfig,
-    check_sections,
 )
 from replicator.config.values import (
     NAME,
@@ -317,6 +317,33 @@ def _loses(name: str, rules: ColumnsConfig, unlisted: Unlisted) -> bool:
     return found.leaves_out(name) or found.transform(name) is not None
 
 
+def _check_sections(names: Sequence[str], source: SourceConfig) -> None:
+    """Check that each section has a table of its own that is mirrored.
+
+    Raises:
+        TableSectionError: it has none.
+    """
+    for index, name in enumerate(names):
+        if (problem := _problem(name, names[:index], source)) is not None:
+            raise TableSectionError(f'"{name}" {problem}', index, "name")
+
+
+def _problem(name: str, earlier: Sequence[str], source: SourceConfig) -> str | None:
+    if name in earlier:
+        return "appears twice; keep one"
+    if not matches(name, source.tables):
+        return "does not match source.tables, so its section would have no effect"
+    if not source.excludes(name):
+        return None
+    patterns = [pattern for pattern in source.exclude if matches(name, (pattern,))]
+    if not patterns:
+        return "is the signal table or a helper table, which are not mirrored; remove its section"
+    return (
+        f'is left out by source.exclude "{patterns[0]}", so its section would have no effect; '
+        "remove the section, or the pattern"
+    )
+
+
 class Config(Section):
     """The whole configuration of one mirror."""
 
@@ -361,7 +388,7 @@ class Config(Section):
                 'source.cascades = "reread" needs source.watch_binlog: the binlog shows which tables to read again'
             )
         names = [table.name for table in self.tables]
-        check_sections(names, self.source)
+        _check_sections(names, self.source)
         for name in names:
             options = self.table(name)
             if options.keyless == "changelog" and not options.changelog:

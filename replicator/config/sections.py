@@ -1,14 +1,13 @@
 """Define the sections of the configuration, one class each; `models` joins them to the whole."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, Protocol, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from replicator.config.paths import LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.values import NAME, STRICT, ColumnPattern, Duration, ReplicaUrl, Size, TablePattern
-from replicator.model.common import matches
 from replicator.model.transforms import Blank, FixedText, KeepLast, Mask
 
 _SASL_MODULES = {
@@ -305,20 +304,6 @@ class TableMaintenanceConfig(BaseModel):
     snapshot_age: Duration | None = None
 
 
-class _Selection(Protocol):
-    """The part of `[source]` that selects tables."""
-
-    @property
-    def tables(self) -> Sequence[str]: ...
-
-    @property
-    def exclude(self) -> Sequence[str]: ...
-
-    def excludes(self, table: str) -> bool:
-        """Return whether `database.table` is left out although it may match `tables`."""
-        ...
-
-
 class TableSectionError(ValueError):
     """A `[[table]]` section is wrong.
 
@@ -329,33 +314,6 @@ class TableSectionError(ValueError):
     def __init__(self, message: str, index: int, key: str) -> None:
         super().__init__(message)
         self.location = ("table", index, key)
-
-
-def check_sections(names: Sequence[str], source: _Selection) -> None:
-    """Check that each section has a table of its own that is mirrored.
-
-    Raises:
-        TableSectionError: it has none.
-    """
-    for index, name in enumerate(names):
-        if (problem := _problem(name, names[:index], source)) is not None:
-            raise TableSectionError(f'"{name}" {problem}', index, "name")
-
-
-def _problem(name: str, earlier: Sequence[str], source: _Selection) -> str | None:
-    if name in earlier:
-        return "appears twice; keep one"
-    if not matches(name, source.tables):
-        return "does not match source.tables, so its section would have no effect"
-    if not source.excludes(name):
-        return None
-    patterns = [pattern for pattern in source.exclude if matches(name, (pattern,))]
-    if not patterns:
-        return "is the signal table or a helper table, which are not mirrored; remove its section"
-    return (
-        f'is left out by source.exclude "{patterns[0]}", so its section would have no effect; '
-        "remove the section, or the pattern"
-    )
 
 
 _SHORTEST_INTERVAL: Final = 60.0

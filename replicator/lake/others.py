@@ -12,7 +12,7 @@ It is therefore bound to the snapshot of its commit (`SNAPSHOT_KEY`), which must
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from replicator.config import CATALOG_NAME
 from replicator.errors import ForeignChange, ForeignColumns, ForeignTable, MirrorRolledBack
@@ -56,25 +56,7 @@ _MARKS: Final = (SOURCE_KEY, SCHEMA_KEY, MARKER_KEY)
 _HINT: Final = "rename that table, or choose another lake.namespace; then start the mirror again"
 
 
-class MarkedTable(Protocol):
-    """A lake table with its properties."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the table."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        ...
-
-    def property(self, key: str) -> str | None:
-        """Return one of the table's properties; None if it is not set."""
-        ...
-
-
-def foreign(table: MarkedTable, mirror: str) -> ForeignTable | None:
+def foreign(table: LakeTable, mirror: str) -> ForeignTable | None:
     """Return why `table` is not the mirror's; None if it is."""
     # The marker first: nearly every table has one, and each property is a call of Java.
     marker = table.property(MARKER_KEY)
@@ -88,7 +70,7 @@ def foreign(table: MarkedTable, mirror: str) -> ForeignTable | None:
     )
 
 
-def another_mirrors(table: MarkedTable, owner: str, mirror: str) -> ForeignTable:
+def another_mirrors(table: LakeTable, owner: str, mirror: str) -> ForeignTable:
     """Return the error for a table of the mirror `owner`."""
     return ForeignTable(
         f"{table.namespace}.{table.name} belongs to the mirror {owner!r}, and not to {mirror!r}; it was not changed",
@@ -96,7 +78,7 @@ def another_mirrors(table: MarkedTable, owner: str, mirror: str) -> ForeignTable
     )
 
 
-def refuse_foreign(table: MarkedTable, mirror: str) -> None:
+def refuse_foreign(table: LakeTable, mirror: str) -> None:
     """Raise ForeignTable unless `table` is the mirror's."""
     if (error := foreign(table, mirror)) is not None:
         raise error

@@ -8,7 +8,6 @@ is no range of an index, so each look at some of them reads the whole table.
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -40,16 +39,6 @@ def keys_between(table: ComparedTable, first: int | None, last: int | None) -> K
     least = 0 if table.ranges[0].is_unsigned else -(1 << 63)
     after = None if first is None or first <= least else table.last_key(first - 1)
     return KeyRange(after, None if last is None else table.last_key(last))
-
-
-class Chunks(Protocol):
-    """Chunks, numbered from 0."""
-
-    def __len__(self) -> int: ...
-
-    def numbers(self, rows: pa.Table) -> Numbers:
-        """Return the number of the chunk of each row of the lake; negative for a row in none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +120,10 @@ class ChosenKeys:
         """Return 0 for each row with such a key, -1 for the others."""
         found: Numbers = np.isin(hash_rows(rows, self.table.key), self.hashes).astype(np.int64) - 1
         return found
+
+
+Chunks = RangeChunks | BucketChunks | ChosenKeys
+"""Chunks, numbered from 0. `numbers` returns the number of that of each row of the lake, negative for a row in none."""
 
 
 def _places(numbers: Numbers, wanted: Sequence[int]) -> Numbers:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from pyiceberg.catalog import Catalog
@@ -85,22 +85,7 @@ OnDone = Callable[[int], None]
 """Called with a number of steps that were just completed."""
 
 
-class Purge(Protocol):
-    """The deletion of one folder with everything in it.
-
-    Attributes:
-        steps: the number of steps, for a progress bar.
-        files: the number of files; None if they were not counted.
-    """
-
-    steps: int
-    files: int | None
-
-    def run(self, on_done: OnDone) -> None:
-        """Delete the folder. Raises OSError if anything remains."""
-
-
-def open_purge(location: str, properties: Mapping[str, str]) -> Purge:
+def open_purge(location: str, properties: Mapping[str, str]) -> "Purge":
     """Prepare the deletion of a folder; one that does not exist counts as empty.
 
     `properties` are PyIceberg's settings, for access to a folder that is not on this machine's disks.
@@ -221,6 +206,10 @@ class StorePurge:
             self._files.delete_dir(entry.path)
         else:
             self._files.delete_file(entry.path)
+
+
+Purge = LocalPurge | StorePurge
+"""The deletion of one folder: number of `steps`, for a progress bar, and of `files`, None if they were not counted."""
 
 
 def _store(location: str, properties: Mapping[str, str]) -> tuple[FileSystem, str]:

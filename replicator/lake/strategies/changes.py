@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -23,12 +23,8 @@ _LOG: Final = get_logger("replicator.lake")
 BRANCH: Final = "replicator_staging"
 
 
-class DeleteStager(Protocol):
-    """Stages the deletes of `positions` (file_path, pos) in a snapshot of a table."""
-
-    def __call__(
-        self, lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame
-    ) -> StagedDeletes: ...
+DeleteStager = Callable[[Lake, LakeTable, int, DataFrame], StagedDeletes]
+"""Stages the deletes of positions (file_path, pos) in a snapshot of a table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,6 +18,7 @@ from replicator.model.gtid import NO_GTIDS
 from replicator.model.position import binlog_number
 from replicator.operations.binlog.definitions import Definitions
 from replicator.operations.stack import Endpoints, LocalStack, Options
+from replicator.operations.stack.client import connect_as_root
 from replicator.operations.stack.mysql_program import series
 from replicator.sources.binlog.scan import BinlogFile
 from replicator.sources.connector.connect import KafkaConnect, failure_hint, lost_binlog
@@ -141,7 +141,7 @@ class Scratch:
         Raises:
             BinlogError: a definition is refused.
         """
-        with self._connect() as connection, connection.cursor() as cursor:
+        with connect_as_root(self.endpoints) as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION sql_log_bin = 0")
             cursor.execute("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION', foreign_key_checks = 0")
             self._use_collation(connection)
@@ -212,19 +212,6 @@ class Scratch:
                 f"Debezium has not advanced for {patience:.0f} s",
                 f"see {self._stack.log('connect')}, while this command runs",
             )
-
-    @contextmanager
-    def _connect(self) -> Iterator[Connection]:
-        where = self.endpoints
-        with pymysql.connect(
-            host=where.mysql_host,
-            port=where.mysql_port,
-            user="root",
-            password=where.mysql_root_password,
-            charset="utf8mb4",
-            autocommit=True,
-        ) as connection:
-            yield connection
 
     def _connect_client(self, settings: Mapping[str, str]) -> KafkaConnect:
         return KafkaConnect(self.endpoints.connect_url, secrets_in(settings))

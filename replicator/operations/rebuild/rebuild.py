@@ -55,16 +55,13 @@ def rebuild(
     if lake.is_new:
         raise UsageError("the lake has no changelog yet", "start the mirror: replicator run")
     with only_one(config) if to is None and not dry_run else nullcontext(), running_session(config) as spark:
-        return rebuild_tables(
-            config, Lake(spark), patterns, as_of=as_of, to=to, dry_run=dry_run, on_progress=on_progress
-        )
+        return rebuild_tables(config, Lake(spark), patterns, as_of, to, dry_run, on_progress)
 
 
 def rebuild_tables(
     config: Config,
     lake: Lake,
     patterns: Collection[str] = (),
-    *,
     as_of: AsOf | None = None,
     to: str | None = None,
     dry_run: bool = False,

@@ -3,10 +3,24 @@
 from collections.abc import Iterator, Sequence
 
 import pymysql
+from pymysql.connections import Connection
 from pymysql.constants import CLIENT
 
 from replicator.errors import StackError, UsageError
 from replicator.operations.stack.state import Endpoints
+
+
+def connect_as_root(where: Endpoints) -> Connection:
+    """Connect to the stack's MySQL. Raises pymysql's errors."""
+    return pymysql.connect(
+        host=where.mysql_host,
+        port=where.mysql_port,
+        user="root",
+        password=where.mysql_root_password,
+        charset="utf8mb4",
+        autocommit=True,
+        client_flag=CLIENT.MULTI_STATEMENTS,
+    )
 
 
 def run_sql(where: Endpoints, statements: str) -> Iterator[tuple[Sequence[str], Sequence[Sequence[object]]]]:
@@ -17,15 +31,7 @@ def run_sql(where: Endpoints, statements: str) -> Iterator[tuple[Sequence[str], 
         UsageError: MySQL refused a statement; those before it were executed.
     """
     try:
-        connection = pymysql.connect(
-            host=where.mysql_host,
-            port=where.mysql_port,
-            user="root",
-            password=where.mysql_root_password,
-            charset="utf8mb4",
-            autocommit=True,
-            client_flag=CLIENT.MULTI_STATEMENTS,
-        )
+        connection = connect_as_root(where)
     except pymysql.err.OperationalError as error:
         raise StackError(
             f"MySQL does not respond: {error.args[-1]}", "see: replicator stack status"

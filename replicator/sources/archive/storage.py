@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
@@ -23,45 +23,13 @@ _LOCK_NAME: Final = ".lock"
 _READ_ATTEMPTS: Final = 5
 
 
-class Storage(Protocol):
-    """The folder of one archive.
+class LocalStorage:
+    """A folder on this machine's disks. The lock excludes every other writer.
 
     Attributes:
         location: the folder, as the operator named it; for messages.
         writer_suffix: a text that makes the names of a writer's files unique, if several could write at a time.
     """
-
-    location: str
-    writer_suffix: str
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file. Raises OSError; FileNotFoundError if it does not exist."""
-        ...
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return name → size in bytes of the files that are directly in a folder. Raises OSError."""
-        ...
-
-    def write(self, name: str, content: bytes) -> None:
-        """Replace or create a file so that it is complete or unchanged, and durable on return. Raises OSError."""
-        ...
-
-    def lock(self) -> FileLock:
-        """Create the folder if needed, and lock it for this writer.
-
-        Raises:
-            LockHeld: another process of this machine has the lock.
-            OSError: the folder cannot be created.
-        """
-        ...
-
-    def path(self, name: str) -> str:
-        """Return the address of a file for Spark."""
-        ...
-
-
-class LocalStorage:
-    """A folder on this machine's disks. The lock excludes every other writer."""
 
     writer_suffix = ""
 
@@ -70,9 +38,11 @@ class LocalStorage:
         self.location = str(folder)
 
     def read(self, name: str) -> bytes:
+        """Return the content of a file. Raises OSError; FileNotFoundError if it does not exist."""
         return (self.folder / name).read_bytes()
 
     def sizes(self, folder: str) -> dict[str, int]:
+        """Return name → size in bytes of the files that are directly in a folder. Raises OSError."""
         sizes: dict[str, int] = {}
         with os.scandir(self.folder / folder) as entries:
             for entry in entries:
@@ -82,6 +52,7 @@ class LocalStorage:
         return sizes
 
     def write(self, name: str, content: bytes) -> None:
+        """Replace or create a file so that it is complete or unchanged, and durable on return. Raises OSError."""
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary = file.with_name(file.name + ".tmp")
@@ -98,9 +69,11 @@ class LocalStorage:
             raise
 
     def lock(self) -> FileLock:
+        """Create the folder if needed, and lock it for this writer. Raises LockHeld, or OSError."""
         return FileLock(self.folder / _LOCK_NAME, wait=False)
 
     def path(self, name: str) -> str:
+        """Return the address of a file for Spark."""
         return str(self.folder / name)
 
 
@@ -151,6 +124,10 @@ class ObjectStorage:
 
     def _address(self, name: str) -> str:
         return f"{self._folder}/{name}"
+
+
+Storage = LocalStorage | ObjectStorage
+"""The folder of one archive; see `LocalStorage` for the attributes and methods."""
 
 
 def open_storage(location: str | Path, options: Callable[[], Mapping[str, str]] = dict) -> Storage:

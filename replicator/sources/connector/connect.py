@@ -119,7 +119,7 @@ class KafkaConnect:
         """Stop a connector, wait until it has stopped, and remove it with its offsets."""
         self.stop(name)
         self.await_stopped(name)
-        self._once_stopped("DELETE", f"/connectors/{name}/offsets")
+        self._delete_offsets(name)
         self._ask("DELETE", f"/connectors/{name}")
 
     def state(self, name: str) -> ConnectorState | None:
@@ -194,7 +194,7 @@ class KafkaConnect:
     def reset(self, name: str) -> None:
         """Let a connector forget what it has read, so that it begins as if it was new."""
         self.stop(name)
-        self._once_stopped("DELETE", f"/connectors/{name}/offsets")
+        self._delete_offsets(name)
         self.resume(name)
 
     def stop(self, name: str) -> None:
@@ -224,15 +224,15 @@ class KafkaConnect:
         """Let a stopped connector continue from its offset."""
         self._ask("PUT", f"/connectors/{name}/resume")
 
-    def _once_stopped(self, method: str, path: str, body: object = None) -> None:
-        """Change offsets once the tasks of the connector have stopped; until then Connect refuses to."""
+    def _delete_offsets(self, name: str) -> None:
+        """Delete the offsets of a connector once its tasks have stopped; until then Connect refuses to."""
         stopped = Retrying(
             retry=retry_if_exception_message(match=_NOT_STOPPED),
             stop=stop_after_delay(self._patience),
             wait=wait_fixed(0.5),
             reraise=True,
         )
-        stopped(self._ask, method, path, body=body, timeout=_SLOW_S)
+        stopped(self._ask, "DELETE", f"/connectors/{name}/offsets", timeout=_SLOW_S)
 
     def clean(self, text: str) -> str:
         """Remove secrets from a text, in case a message contains one."""
