@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +22,7 @@ from replicator.sources.archive.format import Manifest, PartitionKey
 from replicator.sources.archive.joints import Joint, Joints, LiveTopic, joined, split
 from replicator.sources.archive.reader import load_manifest
 from replicator.sources.archive.storage import Storage
-from replicator.sources.change_log import Offsets, TooLarge
-from replicator.sources.kafka.log import KafkaChangeLog
+from replicator.sources.change_log import ChangeLog, Offsets, TooLarge
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.log")
@@ -204,6 +203,26 @@ def _load(storage: Storage, prefix: str) -> Manifest:
     return manifest
 
 
+class LiveLog(ChangeLog, Protocol):
+    """The log that an archive is joined to, such as `KafkaChangeLog`."""
+
+    def schema_topic(self) -> LiveTopic:
+        """Return the offsets of the schema-change topic, without its id. Raises LogUnavailable."""
+        ...
+
+    def schema_topic_id(self) -> str | None:
+        """Return the id of the schema-change topic; None if it has none. Raises LogUnavailable."""
+        ...
+
+    def records(self, ranges: Sequence[OffsetRange]) -> Iterator[RawRecord]:
+        """Yield the records of `ranges`, in offset order within each partition. Raises as `fetch`."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections. The log cannot be read any more."""
+        ...
+
+
 class JoinedLog:
     """Kafka and an archive of its topics.
 
@@ -213,7 +232,7 @@ class JoinedLog:
 
     grows = True
 
-    def __init__(self, live: KafkaChangeLog, past: RecordedPast) -> None:
+    def __init__(self, live: LiveLog, past: RecordedPast) -> None:
         self.topic_prefix = live.topic_prefix
         self.lists_partitions = live.lists_partitions
         self._live = live

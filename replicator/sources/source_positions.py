@@ -1,7 +1,7 @@
 """Read where the source and its connector are, for tags at one position of the source."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, UsageError
@@ -12,13 +12,8 @@ from replicator.sources.connector.settings import connect_client
 _READ_TIMEOUT_S: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class SourcePositions:
+class SourcePositions(Protocol):
     """The positions of a source and of its connector."""
-
-    config: Config
-    client: KafkaConnect
-    topic_prefix: str
 
     def end(self) -> BinlogEnd:
         """Return the end of the source's binlog.
@@ -26,12 +21,7 @@ class SourcePositions:
         Raises:
             SourceError: the source does not answer, or writes no binlog.
         """
-        # SQLAlchemy takes a second to import, and a mirror without tags does not need it.
-        from replicator.sources.mysql.binlogs import read_exact_binlog_end  # noqa: PLC0415
-        from replicator.sources.mysql.connection import connect  # noqa: PLC0415
-
-        with connect(self.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
-            return read_exact_binlog_end(connection)
+        ...
 
     def confirmed(self) -> ConnectorOffset | None:
         """Return the position up to which all changes are in the log; None if the connector has confirmed none.
@@ -39,14 +29,7 @@ class SourcePositions:
         Raises:
             ConnectError: Kafka Connect does not answer.
         """
-        found = self.client.find(self.topic_prefix)
-        if found is None:
-            return None
-        offset = self.client.offset(found.name)
-        try:
-            return None if offset is None else ConnectorOffset.from_json(offset)
-        except ValueError as error:
-            raise ConnectError(f"the connector {found.name} has no position of MySQL: {error}") from error
+        ...
 
 
 def source_positions(config: Config) -> SourcePositions | None:
@@ -54,7 +37,7 @@ def source_positions(config: Config) -> SourcePositions | None:
     client = connect_client(config)
     if client is None or not isinstance(config.log, KafkaLog):
         return None
-    return SourcePositions(config, client, config.log.topic_prefix)
+    return _LivePositions(config, client, config.log.topic_prefix)
 
 
 def required_positions(config: Config) -> SourcePositions:
@@ -77,3 +60,28 @@ def known_offset(positions: SourcePositions) -> ConnectorOffset | None:
         return positions.confirmed()
     except ConnectError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _LivePositions:
+    config: Config
+    client: KafkaConnect
+    topic_prefix: str
+
+    def end(self) -> BinlogEnd:
+        # SQLAlchemy takes a second to import, and a mirror without tags does not need it.
+        from replicator.sources.mysql.binlogs import read_exact_binlog_end  # noqa: PLC0415
+        from replicator.sources.mysql.connection import connect  # noqa: PLC0415
+
+        with connect(self.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
+            return read_exact_binlog_end(connection)
+
+    def confirmed(self) -> ConnectorOffset | None:
+        found = self.client.find(self.topic_prefix)
+        if found is None:
+            return None
+        offset = self.client.offset(found.name)
+        try:
+            return None if offset is None else ConnectorOffset.from_json(offset)
+        except ValueError as error:
+            raise ConnectError(f"the connector {found.name} has no position of MySQL: {error}") from error
