@@ -23,7 +23,7 @@ from tests.oracle.model import Source, SourceTable
 from tests.support.consumers import StoredConsumer, maintained, replayed
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
-from tests.support.law import cuts, law
+from tests.support.law import cuts, law, size
 
 EXAMPLES = 2
 
@@ -55,7 +55,7 @@ scenarios = st.builds(
     seed=st.integers(0, 2**32),
     partitions=st.sampled_from([1, 1, 2, 3]),
     encoding=st.sampled_from(["json", "json-schemas", "avro"]),
-    transactions=st.integers(20, 120),
+    transactions=size(20, 120),
     restarts=st.integers(0, 2),
     batches=st.integers(2, 6),
     crashes=st.lists(st.integers(1, 12), max_size=2).map(tuple),

@@ -18,7 +18,7 @@ from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
-from tests.support.law import cuts, law
+from tests.support.law import cuts, law, size
 
 EXAMPLES = 2
 
@@ -54,7 +54,7 @@ scenarios = st.builds(
     shapes=st.lists(st.sampled_from(["bigint", "composite", "varchar"]), min_size=1, max_size=2).map(tuple),
     partitions=st.sampled_from([1, 2, 3]),
     encoding=st.sampled_from(["json", "json-schemas", "avro"]),
-    transactions=st.integers(5, 120),
+    transactions=size(5, 120),
     restarts=st.integers(0, 3),
     batches=st.integers(1, 4),
     crashes=st.lists(st.integers(1, 12), max_size=2).map(tuple),

@@ -26,7 +26,7 @@ from tests.oracle.compare import (
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
-from tests.support.law import cuts, law
+from tests.support.law import cuts, law, size
 
 EXAMPLES = 2
 
@@ -60,7 +60,7 @@ scenarios = st.builds(
     seed=st.integers(0, 2**32),
     partitions=st.sampled_from([1, 2, 3]),
     encoding=st.sampled_from(["json", "json-schemas", "avro"]),
-    transactions=st.integers(20, 120),
+    transactions=size(20, 120),
     restarts=st.integers(0, 2),
     batches=st.integers(1, 3),
     crashes=st.lists(st.integers(1, 12), max_size=1).map(tuple),

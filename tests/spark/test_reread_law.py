@@ -23,7 +23,7 @@ from tests.oracle.model import DATABASE, Source, SourceTable
 from tests.support.consumers import StoredConsumer, replayed
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
-from tests.support.law import cuts, law
+from tests.support.law import cuts, law, size
 from tests.support.reread_lake import LakeReread, Moments
 
 EXAMPLES = 2
@@ -78,9 +78,9 @@ scenarios = st.builds(
     rolled_back=st.just(False),
     silent=st.integers(0, 6),
     converted=st.booleans(),
-    before=st.integers(0, 40),
-    meanwhile=st.integers(1, 40),
-    after=st.integers(0, 30),
+    before=size(0, 40),
+    meanwhile=size(1, 40),
+    after=size(0, 30),
     alters=st.sampled_from([0, 0, 10]),
     parts=st.integers(1, 4),
     lag=st.integers(0, 15),

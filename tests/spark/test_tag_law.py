@@ -19,7 +19,7 @@ from tests.oracle.compare import assert_mirror_equals, assert_rows_equal, tagged
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
-from tests.support.law import cuts, law
+from tests.support.law import cuts, law, size
 from tests.support.tagged_lake import GivenPositions, recorded, request, with_positions
 
 NAME = "noon"
@@ -58,7 +58,7 @@ scenarios = st.builds(
     seed=st.integers(0, 2**32),
     partitions=st.sampled_from([1, 1, 2, 3]),
     encoding=st.sampled_from(["json", "json-schemas", "avro"]),
-    transactions=st.integers(20, 120),
+    transactions=size(20, 120),
     restarts=st.integers(0, 2),
     batches=st.integers(2, 5),
     tag_at=st.integers(0, 3),

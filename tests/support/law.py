@@ -1,10 +1,11 @@
-"""What the tests of the correctness laws share: how many examples they try, and how they cut a log into batches."""
+"""What the tests of the correctness laws share: how many and how large examples they try, and how they cut a log."""
 
 import os
 import random
 from collections.abc import Mapping
 
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
 
 _VARIABLE = "REPLICATOR_LAW_EXAMPLES"
 
@@ -22,6 +23,11 @@ def law(examples: int) -> settings:
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
+
+
+def size(smallest: int, largest: int) -> st.SearchStrategy[int]:
+    """Return the numbers from which a law draws a size; an ordinary run, which has two cores, draws from a third."""
+    return st.integers(smallest, largest if _VARIABLE in os.environ else max(smallest, largest // 3))
 
 
 def cuts(seed: int, batches: int, ends: Mapping[str, Mapping[int, int]]) -> list[dict[str, dict[int, int]]]:
