@@ -35,6 +35,7 @@ CRASH_POINTS = (
 )
 
 
+@pytest.mark.long
 def test_bootstrap_reads_tables_while_they_change(mirror_database: MirroredDatabaseBuilder) -> None:
     mirrored = mirror_database(tables=2, extra=BY_MIRROR)
     with running(mirrored.config, mirrored.folder / "out.log") as mirror:

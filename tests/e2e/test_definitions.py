@@ -51,11 +51,8 @@ HIDDEN_KEY = (
     on="MySQL, Debezium, Kafka",
     outcome="the definitions are compared; the connector reads them again, and then the tables are read again",
 )
-@pytest.mark.parametrize(
-    "encoding",
-    [pytest.param(e, marks=[] if e.name == "JSON without schemas" else pytest.mark.long) for e in ENCODINGS],
-    ids=str,
-)
+@pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
+@pytest.mark.long
 def test_tables_whose_definition_the_connector_misreads_are_healed(
     mirror_database: MirroredDatabaseBuilder, source_database: SourceDatabase, encoding: Encoding
 ) -> None:

@@ -131,6 +131,7 @@ def test_statements_without_rows_are_found_also_after_a_restart(mirrored: Mirror
     on="MySQL, Debezium, Kafka",
     outcome="the binlog is watched on",
 )
+@pytest.mark.long
 def test_what_the_connector_skips_is_seen_in_the_binlog(mirror_database: MirroredDatabaseBuilder) -> None:
     prepare = (
         TABLES[0],

@@ -128,6 +128,7 @@ def test_query_that_was_away_too_long_fails_and_skips_nothing(
     assert job.rows == []
 
 
+@pytest.mark.long
 def test_query_with_other_columns_than_the_changelog_is_refused_until_it_is_loaded_again(
     lake: LakeHarness, config: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from tests.support.scenario import Scenario, changelog, play
 
 A, B = ColumnSpec("a", "int", False), ColumnSpec("b", "int")
 UNIQUE = "CREATE TABLE orders (a INT NOT NULL, b INT, UNIQUE KEY uk (a), KEY k (b))"
-WAYS = [("once", False), ("once", True), ("each", True)]
+WAYS = [("once", False), ("once", True), pytest.param("each", True, marks=pytest.mark.long)]
 ways = pytest.mark.parametrize(("cut", "with_schemas"), WAYS)
 Pair = tuple[int | None, int | None]
 
@@ -41,7 +41,12 @@ def required(lake: LakeHarness) -> tuple[set[str], set[str]]:
 
 @pytest.mark.parametrize(
     ("cut", "with_schemas", "defined"),
-    [("once", False, True), ("half", True, True), ("each", False, False), ("once", True, False)],
+    [
+        ("once", False, True),
+        ("half", True, True),
+        pytest.param("each", False, False, marks=pytest.mark.long),
+        ("once", True, False),
+    ],
 )
 def test_equal_rows_stay_when_their_unique_key_is_dropped(
     lake: LakeHarness, cut: str, with_schemas: bool, defined: bool

@@ -111,7 +111,7 @@ def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
     def keys() -> frozenset[int]:
         return frozenset(key() for _ in range(chance.choice((0, 0, 1, 2))))
 
-    starts = tuple(VersionStart(key(), gtid(), time(), keys()) for _ in range(12))
+    starts = tuple(VersionStart(key(), gtid(), time(), keys()) for _ in range(6))
     events = [
         (
             SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100, 0, chance.choice((0, 1)), gtid()),
@@ -123,7 +123,7 @@ def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
     fields = "file: string, pos: bigint, ts_ms: bigint, server_id: bigint, gtid: string"
     frame = spark.createDataFrame(rows, f"number int, source struct<{fields}>")
     source = F.col("source")
-    boundaries = [Boundary(i, starts[i:]) for i in (4, 8)]
+    boundaries = [Boundary(i, starts[i:]) for i in (2, 4)]
     ranges = [(None, boundaries[0]), (boundaries[0], boundaries[1]), (boundaries[1], None)]
     found = frame.select(
         "number",
@@ -233,6 +233,7 @@ def changed(place: Place, number: int, columns: tuple[ColumnSpec, ...]) -> Recor
     outcome="the columns that the events show are followed",
 )
 @pytest.mark.parametrize("columns", [COLUMNS, GROWN])
+@pytest.mark.long
 def test_new_process_follows_the_schemas_of_another_server_without_definitions(
     lake: LakeHarness, columns: tuple[ColumnSpec, ...]
 ) -> None:
@@ -247,6 +248,7 @@ def test_new_process_follows_the_schemas_of_another_server_without_definitions(
     assert found == [(n, f"n{n}", prices.get(n)) for n in (1, 2, 3, 4)]
 
 
+@pytest.mark.long
 def test_new_process_pauses_if_another_server_begins_with_a_redelivered_event_without_definitions(
     lake: LakeHarness,
 ) -> None:

@@ -33,7 +33,7 @@ def again(file: int, pos: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("changelog", [True, False])
-@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 20])
 @pytest.mark.parametrize(("file", "pos"), [(900, 50), (3, 70)])
 @pytest.mark.fault(
     "The connector takes its initial snapshot again from a replica that lags behind what it has sent",

@@ -21,7 +21,7 @@ from tests.oracle.events import ColumnSpec
 from tests.support.lake_harness import LakeHarness
 from tests.support.scenario import ID, other_table, row_of
 
-NAMES = ["orders", "users", "bills", "items", "stock"]
+NAMES = ["orders", "users", "bills", "items"]
 
 
 class CountingLake(Lake):
@@ -70,7 +70,7 @@ def loads(mirror: Scheduler) -> dict[str, int]:
 
 @pytest.fixture
 def failing(lake: LakeHarness) -> Failing:
-    """Fill a lake of five tables, and write two further events of each."""
+    """Fill a lake of four tables, and write two further events of each."""
     columns = [ID, ColumnSpec("a", "int")]
     lake.write([other_table(name, "CREATE", 100 + n, columns=columns) for n, name in enumerate(NAMES)])
     lake.write([row_of(name, 200 + n, id=1, a=1) for n, name in enumerate(NAMES)])
@@ -142,7 +142,7 @@ def test_an_outage_of_writing_is_no_failure_of_the_tables_that_noticed_it(
     created = mirror.context.lake.load("shop", "bills")
     assert created is not None
     mirror.context.lake.check_writable(created)
-    folders = [lake.folder / "lake" / "shop" / name / "data" for name in ("bills", "items", "stock")]
+    folders = [lake.folder / "lake" / "shop" / name / "data" for name in ("bills", "items")]
     assert not list(folders[0].glob("replicator-probe-*"))
     for folder in folders:
         folder.rename(folder.with_suffix(".away"))

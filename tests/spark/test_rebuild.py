@@ -151,6 +151,7 @@ def test_table_in_another_namespace_says_what_it_was_made_of(lake: LakeHarness) 
 
 
 @pytest.mark.parametrize("point", [1, 2, 3])
+@pytest.mark.long
 def test_interrupted_rebuild_in_another_namespace_is_repeated(lake: LakeHarness, point: int) -> None:
     lake.write([DEFINITION, created(1), created(2), VISITS_DEFINITION, visit("c", 20, after=A)])
     mirror = lake.catch_up()
@@ -184,6 +185,7 @@ def test_writer_that_commits_meanwhile_fences_the_rebuild(
     assert ids(lake) == [1, 2]
 
 
+@pytest.mark.long
 def test_mirror_continues_from_an_earlier_position(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1), created(2)])
     lake.write([event("u", 200, before={"id": 1, "name": "new"}, after={"id": 1, "name": "x"}), created(150)])
@@ -260,6 +262,7 @@ REPEATED: Sequence[Record] = [
 ]
 
 
+@pytest.mark.long
 def test_repeated_snapshot_replaces_the_rows(lake: LakeHarness) -> None:
     lake.write([DEFINITION, *REPEATED])
     mirror = lake.catch_up()
@@ -292,6 +295,7 @@ def of_second_server(record: Record) -> Record:
     return replace(record, value=json.dumps(value).encode())
 
 
+@pytest.mark.long
 def test_mirror_that_is_behind_its_changelog_gets_all_changes(lake: LakeHarness) -> None:
     lake.write([DEFINITION, created(1), created(2), created(3)])
     mirror = lake.mirror()

@@ -94,7 +94,7 @@ def test_replays_of_any_ranges_apply_each_event_once(
     lake = LakeHarness(
         lake.base, Path(tmp_path_factory.mktemp("replay")), driver_max_events=driver_max_events
     )
-    source = history(lake, seed, transactions=60, restarts=restarts, partitions=partitions)
+    source = history(lake, seed, transactions=30, restarts=restarts, partitions=partitions)
     chance = random.Random(seed)
     file, pos = source.position
     cuts = sorted(chance.randint(4, pos) for _ in range(3)) if file == 999_998 else [4, 4, pos]

@@ -95,13 +95,13 @@ def test_index_has_the_location_of_every_row_after_every_batch(
 
 
 def test_index_stays_valid_when_another_process_compacts_the_table(indexed: LakeHarness) -> None:
-    batches = changes(7, batches=10)
+    batches = changes(7, batches=6)
     write(indexed, batches)
     mirror = indexed.mirror(config(indexed, maintenance={"enabled": False}))
     for i, end in enumerate(ends(batches)):
         mirror.advance({ORDERS: {0: end}})
         index = known_locations(mirror).index
-        if i in (3, 6):
+        if i in (1, 3):
             mirror.context.spark.sql(
                 "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))"
             ).collect()
@@ -111,7 +111,7 @@ def test_index_stays_valid_when_another_process_compacts_the_table(indexed: Lake
 
 
 def test_keys_are_read_again_when_another_process_changes_rows(indexed: LakeHarness) -> None:
-    batches = changes(8, batches=6)
+    batches = changes(8, batches=4)
     write(indexed, batches)
     mirror = indexed.mirror(config(indexed))
     for end in ends(batches):

@@ -32,7 +32,7 @@ from tests.support.story_steps import (
     UserDdl,
 )
 
-STORIES: Final = 5
+STORIES: Final = 4
 TABLES: Final = (("bigint", KEYLESS), ("composite", "varchar"), ("varchar", KEYLESS))
 WHERE: Final[tuple[Any, ...]] = ("mirror", "changelog", "both")
 FAULTS: Final[Mapping[Callable[[random.Random], Step], int]] = {

@@ -188,6 +188,7 @@ def test_table_that_is_read_again_is_that_of_the_source_and_continues(lake: Lake
 
 
 @ways
+@pytest.mark.long
 def test_table_whose_column_gets_another_type_is_read_again_and_can_be_rebuilt(
     lake: LakeHarness, cut: str, with_schemas: bool
 ) -> None:

@@ -42,7 +42,7 @@ def assert_small(lake: LakeHarness) -> None:
 @pytest.mark.parametrize("driver_max_events", [0, 10_000])
 def test_tables_stay_small_and_exact_over_many_commits(lake: LakeHarness, driver_max_events: int) -> None:
     lake.driver_max_events = driver_max_events
-    batches = changes(1, batches=12)
+    batches = changes(1, batches=11)
     apply(lake, config(lake), batches)
     assert_exact(lake, batches)
     assert_small(lake)

@@ -104,7 +104,7 @@ def _of_file(module: ast.Module, path: str) -> Iterator[Fault]:
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             marks = [ast.unparse(d) for d in node.decorator_list] + of_module
-            is_long = any("mark.long" in mark for mark in marks)
+            is_long = "pytest.mark.long" in marks
             for decorator in node.decorator_list:
                 if _is_fault(decorator):
                     known.add(decorator)

@@ -25,7 +25,8 @@ from tests.support.orders_table import ORDERS
 ID = ColumnSpec("id", "bigint", False)
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock
 ways = pytest.mark.parametrize(
-    ("cut", "with_schemas"), [("once", False), ("once", True), ("half", False), ("each", True)]
+    ("cut", "with_schemas"),
+    [("once", False), ("once", True), ("half", False), pytest.param("each", True, marks=pytest.mark.long)],
 )
 """Run a test with the log in one batch, in two, or in one for each event; with JSON with and without schemas."""
 
