@@ -29,6 +29,7 @@ from replicator.sources.archive.format import (
     Segment,
 )
 from replicator.sources.archive.positions import SourceSpan
+from tests.support.golden import FOLDER
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 ROWS = {"database": "d", "table": "t", "topic": "r", "file": "b.1", "pos": 4, "server_id": 1, "ts_ms": 5}
@@ -51,164 +52,9 @@ MANIFEST = Manifest(
     partitions={("shop.shop.orders", 0): PartitionEntry(1, 7, 5, 9)},
     schemas={7: FileRef("schemas/7.avsc", 8, SUM)},
 )
-FILE_TEXT = """\
-  {
-   "path": "events/000002.avro",
-   "events": 3,
-   "bytes": 512,
-   "sha256": "SUM",
-   "partitions": [
-    {
-     "topic": "shop.shop.orders",
-     "partition": 0,
-     "first": 4,
-     "last": 7,
-     "count": 3,
-     "times": [
-      1,
-      2
-     ],
-     "source": {
-      "first": [
-       "bin.000002",
-       4
-      ],
-      "last": [
-       "bin.000003",
-       154
-      ],
-      "times": [
-       5,
-       9
-      ],
-      "gtids": {
-       "u": [
-        3,
-        8
-       ]
-      }
-     }
-    }
-   ]
-  }
-"""
-MANIFEST_V3 = """\
-{
- "format": "replicator-archive",
- "version": 3,
- "topic_prefix": "shop",
- "encoding": "avro",
- "created": "2024-05-01T12:00:00+00:00",
- "index": {
-  "pages": 1,
-  "files": 1,
-  "events": 2,
-  "bytes": 99,
-  "last": {
-   "path": "index/000001.json",
-   "bytes": 700,
-   "sha256": "SUM"
-  }
- },
- "files": [
-FILE ],
- "topics": {
-  "shop.shop.orders": {
-   "0": {
-    "first": 1,
-    "last": 7,
-    "count": 5,
-    "end": 9
-   }
-  }
- },
- "schemas": {
-  "7": {
-   "path": "schemas/7.avsc",
-   "bytes": 8,
-   "sha256": "SUM"
-  }
- }
-}
-""".replace("FILE", FILE_TEXT).replace("SUM", SUM)
-PAGE_V1 = """\
-{
- "format": "replicator-archive-index",
- "version": 1,
- "previous": {
-  "path": "index/000001.json",
-  "bytes": 700,
-  "sha256": "SUM"
- },
- "files": [
-FILE ]
-}
-""".replace("FILE", FILE_TEXT).replace("SUM", SUM)
-MANIFEST_V2 = """\
-{
- "format": "replicator-archive",
- "version": 2,
- "topic_prefix": "shop",
- "encoding": "avro",
- "created": "2024-05-01T12:00:00+00:00",
- "files": {
-  "events/000001.avro": {
-   "events": 3,
-   "bytes": 512
-  }
- },
- "topics": {
-  "shop.shop.orders": {
-   "0": {
-    "first": 4,
-    "last": 7,
-    "count": 3,
-    "end": 9,
-    "files": [
-     {
-      "path": "events/000001.avro",
-      "first": 4,
-      "last": 7,
-      "count": 3
-     }
-    ]
-   }
-  }
- },
- "schemas": {
-  "7": {
-   "path": "schemas/7.avsc",
-   "bytes": 8
-  }
- }
-}
-"""
-MANIFEST_V1 = """\
-{
- "format": "replicator-archive",
- "version": 1,
- "topic_prefix": "shop",
- "encoding": "json-schemas",
- "created": "2024-05-01T12:00:00+00:00",
- "files": {"events/000001.avro": {"events": 3, "bytes": 512}},
- "topics": {
-  "shop.shop.orders": {
-   "0": {
-    "first": 4, "last": 7, "count": 3, "end": 9,
-    "files": [{"path": "events/000001.avro", "first": 4, "last": 7, "count": 3}]
-   }
-  }
- }
-}
-"""
-CONTAINER_SCHEMA = (
-    '{"type": "record", "name": "replicator.archive.v1.Event", "fields": ['
-    '{"name": "topic", "type": "string"}, {"name": "partition", "type": "int"}, '
-    '{"name": "offset", "type": "long"}, {"name": "timestamp", "type": "long"}, '
-    '{"name": "key", "type": ["null", "bytes"]}, {"name": "value", "type": ["null", "bytes"]}, '
-    '{"name": "headers", "type": {"type": "array", "items": '
-    '{"type": "record", "name": "replicator.archive.v1.Header", "fields": ['
-    '{"name": "key", "type": "string"}, {"name": "value", "type": ["null", "bytes"]}]}}}]}'
+MANIFEST_V1, MANIFEST_V2, MANIFEST_V3, PAGE_V1, CONTAINER_SCHEMA = (
+    (FOLDER / "archive" / name).read_text(encoding="utf-8")
+    for name in ("manifest-v1.json", "manifest-v2.json", "manifest-v3.json", "index-v1.json", "event-v1.avsc")
 )
 
 
@@ -217,16 +63,11 @@ def test_manifest_text_is_unchanged() -> None:
     assert parse_manifest(MANIFEST_V3, "manifest.json") == MANIFEST
 
 
-def test_manifest_text_with_topic_ids_is_unchanged() -> None:
-    manifest = replace(MANIFEST, topic_ids={"shop.shop.orders": "uuid"})
-    text = MANIFEST_V3.removesuffix("\n}\n") + ',\n "topic_ids": {\n  "shop.shop.orders": "uuid"\n }\n}\n'
-    assert manifest_json(manifest) == text
-    assert parse_manifest(text, "manifest.json") == manifest
-
-
-def test_manifest_text_with_partition_counts_is_unchanged() -> None:
-    manifest = replace(MANIFEST, partition_counts={"shop.shop.orders": 2})
-    text = MANIFEST_V3.removesuffix("\n}\n") + ',\n "partition_counts": {\n  "shop.shop.orders": 2\n }\n}\n'
+@pytest.mark.parametrize(("name", "value"), [("topic_ids", '"uuid"'), ("partition_counts", "2")])
+def test_manifest_text_with_what_is_known_of_topics_is_unchanged(name: str, value: str) -> None:
+    known: Any = {name: {"shop.shop.orders": json.loads(value)}}
+    manifest = replace(MANIFEST, **known)
+    text = MANIFEST_V3.removesuffix("\n}\n") + f',\n "{name}": {{\n  "shop.shop.orders": {value}\n }}\n}}\n'
     assert manifest_json(manifest) == text
     assert parse_manifest(text, "manifest.json") == manifest
 
@@ -234,24 +75,7 @@ def test_manifest_text_with_partition_counts_is_unchanged() -> None:
 def test_manifest_text_with_the_beginnings_of_tables_is_unchanged() -> None:
     rows = ArchivedRows("shop", "orders", "shop-rows-1.shop.orders", "bin.000012", 4, 1, 5)
     manifest = replace(MANIFEST, connector_reads_rows=False, rows={"shop.shop.orders": rows})
-    text = (
-        MANIFEST_V3.removesuffix("\n}\n")
-        + """,
- "connector_reads_rows": false,
- "rows": {
-  "shop.shop.orders": {
-   "database": "shop",
-   "table": "orders",
-   "topic": "shop-rows-1.shop.orders",
-   "file": "bin.000012",
-   "pos": 4,
-   "server_id": 1,
-   "ts_ms": 5
-  }
- }
-}
-"""
-    )
+    text = (FOLDER / "archive" / "manifest-v3-with-rows.json").read_text(encoding="utf-8")
     assert manifest_json(manifest) == text
     assert parse_manifest(text, "manifest.json") == manifest
     schema, page = (

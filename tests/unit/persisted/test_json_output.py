@@ -5,6 +5,7 @@ was removed or changed.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from replicator.operations.stack.state import (
 )
 from replicator.operations.status.mirror_status import MirrorStatus, TableMaintenance, TableStatus
 from replicator.schema.evolution.changes import ChangeNote
+from tests.support.golden import FOLDER
 
 NOTE = ChangeNote("mysql-bin.000007:1234", 1, 2, ("add column a int",))
 TABLE = TableStatus("shop.a", "shop.a", "current", 1, 2, 3, "p", 4, 5.0, 6, 7, 8, 9, 10, 11, (NOTE,))
@@ -35,54 +37,6 @@ STACK = StackState(
     {"mysql": PartState("mysql", Child(7, 1.5), {"mysql": 3306})},
     {"mysql": 3306},
 )
-FIRST_STACK_TEXT = """\
-{
- "version": 1,
- "provider": "local",
- "root_password": "root's",
- "user_password": "user's",
- "parts": {
-  "mysql": {
-   "part": "mysql",
-   "child": {
-    "pid": 7,
-    "started": 1.5
-   },
-   "ports": {
-    "mysql": 3306
-   }
-  }
- },
- "ports": {
-  "mysql": 3306
- }
-}"""
-"""The state file as version 0.1.0 wrote it."""
-
-STACK_TEXT = """\
-{
- "version": 1,
- "provider": "local",
- "root_password": "root's",
- "user_password": "user's",
- "parts": {
-  "mysql": {
-   "part": "mysql",
-   "child": {
-    "pid": 7,
-    "started": 1.5
-   },
-   "ports": {
-    "mysql": 3306
-   },
-   "stopping": false
-  }
- },
- "ports": {
-  "mysql": 3306
- },
- "mysql_version": ""
-}"""
 
 
 def test_status_json_has_the_published_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +78,7 @@ def test_check_json_is_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_stack_state_text_is_unchanged(tmp_path: Path) -> None:
     save_state(tmp_path, STACK)
-    assert (tmp_path / "stack.json").read_text(encoding="utf-8") == STACK_TEXT
+    assert (tmp_path / "stack.json").read_bytes() == (FOLDER / "stack" / "stack.json").read_bytes()
     assert load_state(tmp_path) == STACK
-    (tmp_path / "stack.json").write_text(FIRST_STACK_TEXT, encoding="utf-8")
+    shutil.copy(FOLDER / "stack" / "stack-0.1.0.json", tmp_path / "stack.json")
     assert load_state(tmp_path) == STACK
