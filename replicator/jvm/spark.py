@@ -62,6 +62,9 @@ _DEFAULT_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _WIDE_ROWS: Final = "-XX:-DontCompileHugeMethods"
 """Generated code for a row of only a few columns exceeds HotSpot's 8,000-byte limit and would never be JIT-compiled."""
 
+_OFTEN_USED: Final = ("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions")
+"""Classes that PySpark looks up whenever it builds an expression."""
+
 _LARGEST_VALUE: Final = 128 << 20
 _AVRO_LIMITS: Final = " ".join(
     f"-Dorg.apache.avro.limits.{kind}.maxLength={limit}"
@@ -90,11 +93,22 @@ def build_session(config: Config) -> SparkSession:
         if SparkContext._gateway is None:  # noqa: SLF001 no public way
             SparkContext._ensure_initialized(gateway=_java(config, conf, java))  # noqa: SLF001
         session = builder.getOrCreate()
+    _remember_classes(session._jvm)  # noqa: SLF001 no public way
     session.sparkContext.setLogLevel("ERROR")
     # Py4J logs each error of a foreachBatch function with two stack traces; the mirror reports these errors itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
     return session
+
+
+def _remember_classes(jvm: Any) -> None:
+    """Keep what PySpark would ask Java for again and again: Java searches all libraries for a name that is no class."""
+    for name in _OFTEN_USED:
+        setattr(jvm, name, getattr(jvm, name))
+    # Of each error of Java, PySpark asks a dozen times what it is.
+    jvm.py4j = jvm.py4j
+    jvm.py4j.reflection = jvm.py4j.reflection
+    jvm.py4j.reflection.TypeUtil = jvm.py4j.reflection.TypeUtil
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
