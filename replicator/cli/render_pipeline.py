@@ -50,6 +50,13 @@ def pipeline_lines(found: "Sequence[PipelineStatus]") -> Iterator[Table | Text]:
     yield table
     for status in found:
         yield from _problem_lines(status.problem, status.hint)
+        for check in status.checks:
+            if check.failed_in_day:
+                yield Text(
+                    f"{status.name}: {check.failed:,} of {counted(check.rows, 'row')} do not meet the check "
+                    f"{check.name} ({check.action}); {check.failed_in_day:,} in the last day",
+                    style="yellow",
+                )
 
 
 def print_explained(found: "Explained", *, as_json: bool) -> None:

@@ -132,7 +132,7 @@ class Feed:
         mirror = self.tables.mirror()
         if mirror is None:
             raise UsageError(
-                f"{self.source} has no mirror in {self.config.lake.namespace}", "start from the changelog"
+                f"{self.source} has no mirror in {self.tables.namespace}", "start from the changelog"
             )
         # The changelog is committed first, so what is loaded after the mirror has all of its changes.
         return start_with_image(self.source, mirror, changelog_head(self.tables.changelog()))

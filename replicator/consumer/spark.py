@@ -71,12 +71,14 @@ def spark_changes(
         cursor = start if isinstance(start, Cursor) else feed.start(start)
         changelog = feed.tables.changelog(cursor.changelog)
         mirror, steps = feed.tables.mirror(), steps_after(changelog, cursor.steps_at)
-    history, lake, name = None, settings.lake, changelog.name()[-1]
+    history, name = None, changelog.name()[-1]
     if cursor.image is not None:
-        history = _snapshot(spark, quoted(catalog, lake.namespace, name), mirror, cursor.image.snapshot_id)
+        history = _snapshot(
+            spark, quoted(catalog, feed.tables.namespace, name), mirror, cursor.image.snapshot_id
+        )
         cursor = replace(cursor, image=None)
     elif start == FROM_CHANGELOG and cursor.scan is not None and cursor.scan.snapshot_id is not None:
-        source = quoted(catalog, lake.changes_namespace, name)
+        source = quoted(catalog, feed.tables.changes_namespace, name)
         history = _snapshot(spark, source, changelog, cursor.scan.snapshot_id)
         cursor = cursor.at_end_of(cursor.scan)
     spark.dataSource.register(ChangesSource)

@@ -26,10 +26,12 @@ from replicator.maintenance.plan import (
 )
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms
-from replicator.model.table import SOURCE_KEY
+from replicator.model.table import RESULT_KEY, SOURCE_KEY
 
 QUARANTINE: Final = "quarantine"
 """The name of the quarantine table, as `lake.quarantine` has it."""
+CHECKS: Final = "pipeline_checks"
+"""The name of the table with what the checks of pipelines counted, as `pipelines.checked` has it."""
 _PARALLEL_READS: Final = 8
 
 Namespaces = Mapping[str, Mapping[str, Table]]
@@ -96,7 +98,7 @@ def read_namespaces(
 
 
 def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTable]:
-    """Yield the mirrors, changelogs and results that a mirror has committed to, and the quarantine.
+    """Yield the mirrors, changelogs and results that a mirror has committed to, and tables of the namespace `_ops`.
 
     Raises:
         LakeUnavailable: a newer version of the engine wrote a marker.
@@ -105,9 +107,9 @@ def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTabl
     for namespace, name, table in ((n, name, t) for n in namespaces for name, t in namespaces[n].items()):
         if namespace != ops and (marker := newest_marker(table)) is not None:
             yield MirrorTable(Target(namespace, name, _source(config, table, marker)), table, marker.mirror)
-    quarantine = namespaces.get(ops, {}).get(QUARANTINE)
-    if quarantine is not None:
-        yield MirrorTable(Target(ops, QUARANTINE, None), quarantine, None)
+    for name in (QUARANTINE, CHECKS):
+        if (table := namespaces.get(ops, {}).get(name)) is not None:
+            yield MirrorTable(Target(ops, name, None), table, None)
 
 
 def settings_of(config: Config, target: Target) -> MaintenanceConfig:
@@ -193,6 +195,8 @@ def _metadata_bytes(table: Table) -> int | None:
 
 def _source(config: Config, table: Table, marker: CommitMarker) -> str | None:
     """Return a lake table's source table: as recorded at its creation; for older tables, from its topic's name."""
+    if RESULT_KEY in table.properties:
+        return None
     recorded = table.properties.get(SOURCE_KEY)
     if recorded is not None:
         return recorded

@@ -29,6 +29,8 @@ RESERVED: Final = frozenset(
 
 SOURCE_KEY: Final = "replicator.source-table"
 """Table property: the source table, `database.table`."""
+RESULT_KEY: Final = "replicator.pipeline"
+"""Table property of the result of a pipeline, and of its changelog: what the newest refresh recorded."""
 MIRROR_KEY: Final = "replicator.mirror"
 """Table property: the name of the mirror that created the table."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from replicator.config import Config
 from replicator.errors import PipelineError, UsageError
 from replicator.pipelines.query.definition import Definition, read_definition
-from replicator.pipelines.query.graph import in_order, reads
+from replicator.pipelines.query.graph import in_order, name_of, reads, references
 from replicator.pipelines.query.names import TableName
 
 
@@ -55,28 +55,34 @@ def read_pipelines(config: Config) -> PipelineFiles:
         try:
             definition = read_definition(file, _shown(file))
             table = definition.output(namespace)
-            _refuse_unknown(definition, config)
+            _refuse_place(definition, config)
             reads(definition)
         except PipelineError as error:
             broken[name] = Broken(_shown(file), table, error)
         else:
             found[name] = definition
+    changelogs = {d.output(namespace).changes: d.output(namespace) for d in found.values()}
+    for definition in list(found.values()):
+        for table in references(definition.query):
+            if (result := changelogs.get(name_of(table, definition))) is not None:
+                reason = f"{result.changes} is the changelog of a result"
+                error = definition.error(table, reason, f"read the result: {result}")
+                broken[found.pop(definition.name).name] = Broken(
+                    definition.file, definition.output(namespace), error
+                )
+                break
     ordered = in_order(found.values(), namespace)
     for name, refused in ordered.refused.items():
         broken[name] = Broken(found[name].file, found[name].output(namespace), refused)
     return PipelineFiles(ordered.definitions, broken)
 
 
-def _refuse_unknown(definition: Definition, config: Config) -> None:
-    """Refuse what a header may say and nothing does yet, and a result in the place of other tables.
+def _refuse_place(definition: Definition, config: Config) -> None:
+    """Refuse a result in the place of other tables.
 
     Raises:
-        PipelineError: there is such a thing.
+        PipelineError: it is there.
     """
-    if definition.changelog:
-        raise definition.header_error(
-            "changelog", "results have no changelogs in this version", "remove the line from the header"
-        )
     table = definition.output(config.lake.pipelines_namespace)
     if table.namespace in config.lake.namespaces:
         raise definition.header_error(

@@ -11,10 +11,10 @@ def has_pipelines(config: Config) -> bool:
 
 
 def result_tables(config: Config) -> list[tuple[str, str]]:
-    """Return namespace and name of the table of each pipeline's result, whether or not it exists."""
+    """Return namespace and name of the results of all pipelines and of their changelogs, existing or not."""
     if not has_pipelines(config):
         return []
     from replicator.pipelines.files import read_pipelines
 
     results = read_pipelines(config).results(config.lake.pipelines_namespace)
-    return [(name.namespace, name.name) for name in results]
+    return [(name.namespace, name.name) for result in results for name in (result, result.changes)]

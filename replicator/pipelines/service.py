@@ -3,7 +3,8 @@
 A pipeline that cannot be refreshed stops only those that read its result.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,12 +24,15 @@ from replicator.lake.others import refuse_foreign
 from replicator.pipelines.files import PipelineFiles, chosen, with_inputs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
+from replicator.pipelines.output.changelog import ResultChangelog
+from replicator.pipelines.output.check_log import CheckLog
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.output.table import ResultTables
 from replicator.pipelines.paused import Pause, text_hash
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.graph import reads
 from replicator.pipelines.query.names import TableName
+from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.refresh.pauses import Pauses
 from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Refresh, Refreshed
@@ -68,6 +72,7 @@ class Pipelines:
     planner: Planner = field(init=False)
     tables: ResultTables = field(init=False)
     pauses: Pauses = field(init=False)
+    _counted: dict[str, Sequence[CheckCounts]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.planner = Planner(
@@ -131,7 +136,15 @@ class Pipelines:
             if isinstance(result, NotRefreshed):
                 stopped[result.table] = definition.name
         on_pipeline("", len(wanted), len(wanted))
+        self._note_checks(ends.boundary)
         return results
+
+    def _note_checks(self, boundary: Boundary) -> None:
+        """Append what was counted to the table of it; what another process hinders is only in the log."""
+        lake = self.config.lake
+        with suppress(CommitConflict, FencedError):
+            CheckLog(self.lake, lake.ops_namespace, self.config.mirror.name).add(self._counted, boundary)
+        self._counted.clear()
 
     def _broken(self) -> Iterator[NotRefreshed]:
         for name, broken in self.files.broken.items():
@@ -149,6 +162,7 @@ class Pipelines:
         if table is not None:
             refuse_foreign(table, self.config.mirror.name)
             self.lake.drop(name.namespace, name.name)
+            ResultChangelog(self.tables, name).drop()
         self.pauses.resume(definition.name)
         return None if table is None else str(name)
 
@@ -212,10 +226,13 @@ class Pipelines:
             planned = self.planner.plan(definition)
             for table in planned.inputs.values():
                 ends.check_reached(table)
+            refresh = Refresh(self.tables, planned, ends.boundary, refreshed, rebuild)
             try:
-                return Refresh(self.tables, planned, ends.boundary, refreshed, rebuild).run()
+                return refresh.run()
             except (CommitConflict, FencedError):
                 # Another process refreshed it, or maintenance committed in between: plan again on top of that.
                 attempts += 1
                 if attempts == _ATTEMPTS:
                     raise
+            finally:
+                self._counted[definition.name] = refresh.checks

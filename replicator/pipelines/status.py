@@ -1,7 +1,7 @@
 """What the lake says of each pipeline, and how it is kept current. Without Java."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from replicator.config import Config
 from replicator.errors import PipelineError, ReplicatorError
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
 from replicator.model.types import LakeType, spark_sql_name
+from replicator.pipelines.checked import CheckStatus, read_checks
 from replicator.pipelines.files import Broken, PipelineFiles, chosen, read_pipelines
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.paused import pauses_in, text_hash
@@ -46,6 +47,7 @@ class PipelineStatus:
         refreshed_ms: when it was, milliseconds since the epoch.
         rows: number of its rows.
         problem, hint: why it is paused or invalid, and the next step.
+        checks: what its checks of the data found in the last day.
     """
 
     name: str
@@ -60,6 +62,7 @@ class PipelineStatus:
     rows: int | None = None
     problem: str | None = None
     hint: str | None = None
+    checks: tuple[CheckStatus, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
@@ -123,7 +126,9 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition])
     with open_catalog(config.lake) as catalog:
         known = KnownTables(catalog, config, files.results(config.lake.pipelines_namespace))
         pauses = namespace_properties(catalog, config.lake.ops_namespace)
-        return [_explained(config, definition, known, pauses) for definition in wanted]
+        found = [_explained(config, definition, known, pauses) for definition in wanted]
+        checks = read_checks(catalog, config.lake.ops_namespace)
+    return [replace(e, status=replace(e.status, checks=checks.get(e.status.name, ()))) for e in found]
 
 
 def _explained(
@@ -243,7 +248,7 @@ class KnownTables:
         if name in self._results:
             record = record_of(table.properties.get(RECORD_KEY), str(name))
             columns.pop(STATE, None)
-            changes = self.load(TableName(f"{name.namespace}_changes", name.name))
+            changes = self.load(name.changes)
             return InputSchema(columns, () if record is None else record.key, changes is not None)
         if name.namespace == lake.changes_namespace:
             return InputSchema(columns)

@@ -15,9 +15,11 @@ from pyspark.sql import SparkSession
 from replicator.config import Config
 from replicator.errors import ConfigError, JavaGone, ReplicatorError, UsageError
 from replicator.jvm.spark import first_line, own_session
+from replicator.pipelines.checked import CHECKS
 from replicator.pipelines.files import PipelineFiles, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
 from replicator.pipelines.query.definition import Definition
+from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
@@ -118,7 +120,10 @@ class PipelineThread:
             )
             _log(results, self._reported)
             written = [r.table for r in results if isinstance(r, Refreshed) and r.outcome is not Outcome.SAME]
-            self._upkeep.run(pipelines.lake, written)
+            tables = [name for table in written for name in (table, table.changes)]
+            if any(d.expectations for d in definitions):
+                tables.append(TableName(self._config.lake.ops_namespace, CHECKS))
+            self._upkeep.run(pipelines.lake, tables if written else [])
             self._note(definitions, due, now)
         left = min(self._due[d.name] for d in definitions) - time.monotonic()
         return min(max(left, 0.0), _LOOK_S)

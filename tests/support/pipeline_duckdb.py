@@ -8,6 +8,7 @@ import duckdb
 import sqlglot
 from sqlglot import exp
 
+from replicator.pipelines.query.analysis import InputSchema
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Narrow
 from replicator.pipelines.query.plan import Plan, Rule
@@ -39,10 +40,14 @@ class DuckPipeline:
 
     Attributes:
         narrows: whether views are narrowed as steps allow.
+        schemas: the tables that it may read.
     """
 
-    def __init__(self, plan: Plan, *, narrows: bool) -> None:
+    def __init__(
+        self, plan: Plan, *, narrows: bool, schemas: Mapping[TableName, InputSchema] = SCHEMAS
+    ) -> None:
         self.plan = plan
+        self.schemas = schemas
         self.narrows = narrows
         self.db = _database()
         self.touched = 0
@@ -103,7 +108,7 @@ class DuckPipeline:
             )
 
     def _table(self, target: str, name: TableName, rows: list[Row], *, weight: bool = False) -> None:
-        columns = dict(SCHEMAS[name].columns) | ({"_weight": "int"} if weight else {})
+        columns = dict(self.schemas[name].columns) | ({"_weight": "int"} if weight else {})
         types = ", ".join(f'"{c}" {"varchar" if kind == "string" else kind}' for c, kind in columns.items())
         self.db.execute(f"CREATE OR REPLACE TABLE {target} ({types})")
         if rows:

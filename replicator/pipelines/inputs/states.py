@@ -36,7 +36,7 @@ DRIVER_ROWS: Final = 50_000
 """Up to this number of rows, the driver holds the changes of an input."""
 MOST_ROWS: Final = 20_000_000
 """With more changes, the result is computed as a whole: the driver holds a few numbers of each change."""
-_BEFORE: Final = (str(RowKind.UPDATE_BEFORE), str(RowKind.DELETE))
+BEFORE: Final = (str(RowKind.UPDATE_BEFORE), str(RowKind.DELETE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
         change.getField("offset").alias("offset"),
         change.getField("commit").alias("commit"),
         F.coalesce(is_after(state.boundary, change), F.lit(False)).alias("later"),
-        F.coalesce(change.getField("kind").isin(*_BEFORE), F.lit(False)).alias("before"),
+        F.coalesce(change.getField("kind").isin(*BEFORE), F.lit(False)).alias("before"),
     )
     # The mirror never got a replayed change of a key that had changed since.
     applied = F.coalesce(change.getField("commit") != F.lit(NOT_APPLIED), F.lit(True))

@@ -13,7 +13,6 @@ from replicator.lake.others import refuse_foreign
 from replicator.model.changelog import RESTATED_KEY, change_column, restated
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches
-from replicator.model.roles import LakeRole
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.names import TableName
 from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
@@ -161,13 +160,13 @@ class InputTables:
         if (table := self.lake.load(name.namespace, name.name)) is None:
             return None
         refuse_foreign(table, self.config.mirror.name)
-        kind, changes = self._kind(name), None
+        kind = self._kind(name)
         if kind is InputKind.CHANGELOG:
-            changes = table
-        elif kind is InputKind.MIRROR:
-            changes = self.lake.load(self.config.lake.changes_namespace, name.name)
-        else:
-            changes = self.lake.load(f"{name.namespace}{LakeRole.CHANGELOG.suffix}", name.name)
+            return InputTable(name, kind, table, table)
+        changes = self.lake.load(name.changes.namespace, name.changes.name)
+        if kind is InputKind.RESULT and changes is not None:
+            # One that the result was written without tells nothing.
+            changes = changes if recorded_result(changes) == recorded_result(table) else None
         return InputTable(name, kind, table, changes)
 
     def _kind(self, name: TableName) -> InputKind:

@@ -9,10 +9,11 @@ from typing import Final, Protocol
 
 from replicator.errors import ForeignTable
 from replicator.model.recorded import Record
+from replicator.model.table import RESULT_KEY
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 
-RECORD_KEY: Final = "replicator.pipeline"
+RECORD_KEY: Final = RESULT_KEY
 """Table property of a result: its `ResultRecord`."""
 
 

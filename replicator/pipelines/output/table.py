@@ -19,7 +19,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
-from replicator.model.commit_marker import CommitMarker
+from replicator.model.commit_marker import CommitMarker, PartitionProgress
 from replicator.model.common import now_ms
 from replicator.model.partitioning import PartitionField
 from replicator.model.position import SourcePosition
@@ -129,18 +129,27 @@ class ResultTables:
         )
 
     def commit(
-        self, table: LakeTable, staged: Staged, record: ResultRecord, reached: Reached, batch: int = 0
+        self,
+        table: LakeTable,
+        staged: Staged,
+        record: ResultRecord,
+        reached: Reached,
+        offset: int | None = None,
     ) -> None:
         """Make staged rows visible, together with the marker and the record, in one atomic commit.
+
+        `offset` is the number of the result's commit; None for the next one of `table`, which is the result itself.
 
         Raises:
             FencedError, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
         """
         base = table.marker()
+        sequence = 1 if base is None else base.sequence + 1
         marker = CommitMarker(
             self.config.mirror.name,
-            1 if base is None else base.sequence + 1,
-            batch,
+            sequence,
+            0,
+            {record.name: {0: PartitionProgress((sequence if offset is None else offset) + 1)}},
             position=reached.position,
             watermark_ms=reached.watermark_ms,
             committed_ms=now_ms(),

@@ -62,16 +62,20 @@ class StagedChanges:
     removed: int = 0
 
 
+def weighted(lake: Lake, table: LakeTable, changes: DataFrame) -> DataFrame:
+    """Return net changes with the columns and types of a table, and `WEIGHT`."""
+    fields = rows_of(lake, table).schema.fields
+    columns = [F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields]
+    return changes.select(*columns, F.col(WEIGHT).cast("bigint"))
+
+
 def stage_changes(lake: Lake, table: LakeTable, changes: DataFrame, key: Sequence[str]) -> StagedChanges:
-    """Stage net changes of a table: its columns, and `WEIGHT`, the number of added copies, below 0 of removed ones.
+    """Stage net changes of a table, as `weighted` returns them: `WEIGHT` counts copies, below 0 removed ones.
 
     Raises:
         KeyViolated: rows with the same key are added.
         MissingRows: rows must be removed that the table does not have.
     """
-    fields = rows_of(lake, table).schema.fields
-    columns = [F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields]
-    changes = changes.select(*columns, F.col(WEIGHT).cast("bigint"))
     held = changes.limit(DRIVER_ROWS + 1).toArrow()
     if held.num_rows <= DRIVER_ROWS:
         return _stage(lake, table, local_frame(lake.spark, held), held, key)
@@ -145,12 +149,25 @@ def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table
     if held is not None:
         copies = [max(weight, 0) for weight in held.column(WEIGHT).to_pylist()]
         places = [number for number, count in enumerate(copies) for _ in range(count)]
-        parts = writable_rows(table, held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64())))
-        if parts is not None:
-            return [write_data(lake, table, part).file for part in parts]
+        copied = held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64()))
+        if (written := _written(lake, table, copied)) is not None:
+            return written
     repeated = F.explode(F.array_repeat(F.lit(0), F.col(WEIGHT).cast("int")))
     rows = changes.where(F.col(WEIGHT) > 0).withColumn(_WANTED, repeated)
     return list(stage_data(lake, table, as_table(lake, table, rows)))
+
+
+def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame) -> list[object]:
+    """Stage rows that are added to a table: by the driver if they are few."""
+    held = rows.limit(DRIVER_ROWS + 1).toArrow()
+    written = _written(lake, table, held) if held.num_rows <= DRIVER_ROWS else None
+    return list(stage_data(lake, table, as_table(lake, table, rows))) if written is None else written
+
+
+def _written(lake: Lake, table: LakeTable, rows: pa.Table) -> list[object] | None:
+    """Write rows on the driver; return None if only Spark can."""
+    parts = writable_rows(table, rows)
+    return None if parts is None else [write_data(lake, table, part).file for part in parts]
 
 
 def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:

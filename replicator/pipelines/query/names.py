@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from replicator.model.common import has_wildcard, matches, quoted
+from replicator.model.roles import LakeRole
 
 HIDDEN: Final = "_state"
 """Column of results that pipelines do not read: the state of groups."""
@@ -25,6 +26,11 @@ class TableName:
     def sql(self) -> str:
         """The name as SQL has it."""
         return f"{quoted(self.namespace)}.{quoted(self.name)}"
+
+    @property
+    def changes(self) -> "TableName":
+        """The name of the table with the changes of this one."""
+        return TableName(f"{self.namespace}{LakeRole.CHANGELOG.suffix}", self.name)
 
     @property
     def is_pattern(self) -> bool:

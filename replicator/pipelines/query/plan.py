@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from replicator.model.changelog import change_column
 from replicator.model.common import quoted
 from replicator.pipelines.query.adding import grouped_steps, linear_steps
 from replicator.pipelines.query.analysis import Analysed
@@ -41,6 +42,7 @@ from replicator.pipelines.query.views import Input, Views
 
 _VERSION: Final = 1
 """Of the rules: a result of another version is recomputed."""
+_CHANGE: Final = change_column(())
 
 
 class Rule(StrEnum):
@@ -100,6 +102,9 @@ def plan_of(analysed: Analysed) -> Plan:
         if name.lower() in (STATE, WEIGHT):
             reason = f"{name} is the name of a hidden column"
             raise definition.error(analysed.query, reason, "name the column otherwise with AS")
+    if definition.changelog and _CHANGE in map(str.lower, analysed.columns):
+        reason = f"{_CHANGE} is the column of the changelog that tells what changed"
+        raise definition.header_error("changelog", reason, "name the column otherwise with AS")
     drops = tuple(e.condition for e in definition.expectations if e.action is Action.DROP)
     planner = _Planner(analysed, Views(analysed), drops)
     if definition.refresh is Refresh.FULL:
@@ -151,7 +156,10 @@ class _Planner:
         """Refuse inputs of which the changes are not known."""
         for read in self.analysed.inputs:
             if not read.schema.has_changelog:
-                hint = "if it is a mirror, add changelog = true to its [[table]] in the configuration"
+                hint = (
+                    "add changelog = true to the [[table]] of a mirror in the configuration, or -- changelog: true "
+                    "to the header of the pipeline that it is the result of"
+                )
                 raise NotMaintained(f"{read.name} has no changelog", read.node, hint)
 
     def _signed(self) -> Plan:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from replicator.config import Config
 from replicator.errors import PipelineError, PipelineUnfit
 from replicator.lake.catalog.tables import Lake
-from replicator.pipelines.inputs.tables import InputTable, InputTables
+from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables
 from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.graph import reads
@@ -88,5 +88,6 @@ class Planner:
         return [TableName(space, name) for space in sorted(known) for name in self.lake.tables(space)]
 
     def _schema(self, table: InputTable) -> InputSchema:
-        has_changes = table.changelog is not None and not self.config.log.flattened
+        has_images = table.kind is InputKind.RESULT or not self.config.log.flattened
+        has_changes = table.changelog is not None and has_images
         return InputSchema(table.columns(self.lake), table.key, has_changes)

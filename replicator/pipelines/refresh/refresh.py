@@ -18,9 +18,17 @@ from replicator.lake.files.spark_tables import rows_of
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
+from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables
-from replicator.pipelines.output.writer import KeyViolated, StagedChanges, stage_all, stage_changes
+from replicator.pipelines.output.writer import (
+    KeyViolated,
+    StagedChanges,
+    as_table,
+    stage_all,
+    stage_changes,
+    weighted,
+)
 from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.definition import Action, Definition, Expectation
 from replicator.pipelines.query.names import TableName
@@ -76,6 +84,7 @@ class Refresh:
         planned: the pipeline, its plan and its inputs as they were loaded.
         refreshed: the results of other pipelines that have the rows of the boundary; see `read_state`.
         rebuild: compute the result as a whole in any case.
+        checks: what the checks of the data found, as soon as they did.
     """
 
     tables: ResultTables
@@ -83,7 +92,7 @@ class Refresh:
     boundary: Boundary
     refreshed: Mapping[TableName, Boundary]
     rebuild: bool = False
-    _checks: list[CheckCounts] = field(default_factory=list)
+    checks: list[CheckCounts] = field(default_factory=list)
 
     @property
     def _plan(self) -> Plan:
@@ -104,6 +113,9 @@ class Refresh:
         began = time.monotonic()
         name, fingerprint = self.planned.table, self._plan.fingerprint
         table = self.tables.load(name) or self.tables.put_in_place(name, fingerprint)
+        if self.rebuild:
+            self._changelog.drop()
+        table, log = self._with_log(table)
         record = None if table is None else recorded_result(table)
         states = self._states(record)
         reason = self._whole(record, states)
@@ -114,9 +126,9 @@ class Refresh:
         try:
             self._register(views, states, table)
             if table is None or reason is not None:
-                self._build(views, table, states)
+                self._build(views, table, log, states)
                 return self._result(Outcome.BUILT, began, reason=reason, added=None)
-            staged = self._change(views, table, states)
+            staged = self._change(views, table, log, states)
         except (PySparkException, Py4JJavaError) as error:
             check_java(self.tables.lake.spark)
             raise LakeUnavailable(
@@ -142,7 +154,7 @@ class Refresh:
             outcome,
             self.boundary,
             seconds=time.monotonic() - began,
-            checks=tuple(self._checks),
+            checks=tuple(self.checks),
             **facts,  # type: ignore[arg-type]
         )
 
@@ -198,8 +210,23 @@ class Refresh:
         if table is not None:
             views.add(self._plan.output, rows_of(self.tables.lake, table))
 
+    @property
+    def _changelog(self) -> ResultChangelog:
+        return ResultChangelog(self.tables, self.planned.table)
+
+    def _with_log(self, table: LakeTable | None) -> tuple[LakeTable | None, LakeTable | None]:
+        """Return the result and its changelog as they agree; None for what there is not, or not yet."""
+        record = None if table is None else recorded_result(table)
+        if table is None or record is None or not self._definition.changelog:
+            return table, None
+        return self._changelog.settled(table, record)
+
     def _build(
-        self, views: Views, table: LakeTable | None, states: Mapping[TableName, Sequence[InputState]]
+        self,
+        views: Views,
+        table: LakeTable | None,
+        log: LakeTable | None,
+        states: Mapping[TableName, Sequence[InputState]],
     ) -> None:
         """Compute the whole result, and replace the rows of the table in one commit."""
         definition, plan = self._definition, self._plan
@@ -210,6 +237,14 @@ class Refresh:
             _check_unique(rows, plan.key)
         tables, name = self.tables, self.planned.table
         replaces = table is not None and not tables.fits(table, rows)
+        if table is not None and log is not None and not replaces:
+            # Those that read the changelog get the differences.
+            differing = f"{definition.name}__differing"
+            views.keep(differing, difference(as_table(tables.lake, table, rows), rows_of(tables.lake, table)))
+            self._apply(views.frames[differing], table, log, states)
+            return
+        if definition.changelog:
+            self._changelog.drop()
         if replaces:
             name = tables.next_name(name, plan.fingerprint)
             table = tables.lake.load(name.namespace, name.name)
@@ -218,9 +253,15 @@ class Refresh:
         tables.commit(table, stage_all(tables.lake, table, rows), self._record(states), self._reached(states))
         if replaces:
             tables.put_in_place(self.planned.table, plan.fingerprint)
+        if definition.changelog:
+            self._with_log(tables.load(self.planned.table))
 
     def _change(
-        self, views: Views, table: LakeTable, states: Mapping[TableName, Sequence[InputState]]
+        self,
+        views: Views,
+        table: LakeTable,
+        log: LakeTable | None,
+        states: Mapping[TableName, Sequence[InputState]],
     ) -> StagedChanges:
         """Compute what changed, and write it."""
         plan = self._plan
@@ -232,8 +273,22 @@ class Refresh:
                 views.add(step.view, rows)
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
-        found = stage_changes(self.tables.lake, table, views.frames[plan.changes], plan.key)
-        self.tables.commit(table, found.staged, self._record(states), self._reached(states))
+        return self._apply(views.frames[plan.changes], table, log, states)
+
+    def _apply(
+        self,
+        changes: DataFrame,
+        table: LakeTable,
+        log: LakeTable | None,
+        states: Mapping[TableName, Sequence[InputState]],
+    ) -> StagedChanges:
+        """Write net changes: first to the changelog, then to the result."""
+        lake, record, reached = self.tables.lake, self._record(states), self._reached(states)
+        changes = weighted(lake, table, changes)
+        found = stage_changes(lake, table, changes, self._plan.key)
+        if log is not None:
+            self._changelog.append(log, table, changes, record, reached)
+        self.tables.commit(table, found.staged, record, reached)
         return found
 
     def _check(self, rows: DataFrame, checks: Sequence[Expectation]) -> None:
@@ -242,8 +297,8 @@ class Refresh:
         Raises:
             PipelineError: there are some, and nothing may be published then.
         """
-        self._checks = list(count_checks(rows, checks))
-        for check, found in zip(checks, self._checks, strict=True):
+        self.checks = list(count_checks(rows, checks))
+        for check, found in zip(checks, self.checks, strict=True):
             if found.failed and check.action is Action.FAIL:
                 raise self._definition.header_error(
                     f"expect {check.name}",

@@ -1,11 +1,14 @@
 """Refreshes of pipelines, compared with what DuckDB computes of the source's rows at the same position."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from replicator import failpoints
+from replicator.consumer.cursor import Cursor
+from replicator.consumer.feed import changes
 from replicator.maintenance.plan import Step
 from replicator.operations.maintain import maintain
 from replicator.operations.status.read import read_status
@@ -13,6 +16,7 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed
+from replicator.pipelines.status import list_pipelines
 from replicator.runner.result_upkeep import ResultUpkeep
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut
@@ -242,3 +246,120 @@ def test_results_are_maintained_and_shown(lake: LakeHarness) -> None:
     round_.write(transactions=15)
     assert str(pipelines.refreshed()["added"].outcome) == "changed"
     assert_exact(pipelines, source, ["added"])
+
+
+STAGES = {
+    "first": (
+        "-- key: bucket\n-- changelog: true\n",
+        "SELECT number % 5 AS bucket, count(*) AS n, sum(id) AS total FROM shop.t0_bigint GROUP BY number % 5",
+    ),
+    "second": (
+        "-- key: n\n",
+        "SELECT n, count(*) AS buckets, sum(total) AS total FROM shop_pipelines.first GROUP BY n",
+    ),
+    "bag": ("-- changelog: true\n", "SELECT page, number FROM shop.t1_keyless WHERE number > 0"),
+    "pages": ("-- key: page\n", "SELECT page, count(*) AS n FROM shop_pipelines.bag GROUP BY page"),
+}
+"""Name → header and query: two pipelines with a changelog, and those that read them."""
+
+
+def assert_stages(pipelines: PipelineLake, source: Source, at: tuple[int, int] | None = None) -> None:
+    tables = [(table.name, table, rows_at(table, at)) for table in source.tables]
+    for name, (_, query) in STAGES.items():
+        whole = query
+        for other, (_, inner) in STAGES.items():
+            whole = whole.replace(f"shop_pipelines.{other}", f"({inner}) AS {other}_")
+        whole = duck(whole).replace("sum(total)", "sum(total)::bigint")
+        assert pipelines.rows(name) == oracle(whole, tables), name
+
+
+def consumed(lake: LakeHarness, start: Cursor | str, rows: Counter[tuple[object, ...]]) -> Cursor:
+    """Apply what a consumer of the first result gets to its rows; return the cursor after it."""
+    cursor = start
+    for batch in changes(lake.config(), "shop_pipelines.first", start):
+        cursor = batch.cursor
+        for row in batch.rows.drop_columns(["_state"]).to_pylist():
+            change = row.pop("_change", None)
+            gone = change is not None and change["kind"] in ("UPDATE_BEFORE", "DELETE")
+            rows[tuple(row.values())] += -1 if gone else 1
+    assert isinstance(cursor, Cursor)
+    return cursor
+
+
+@pytest.mark.fault(
+    "The process is killed between the commits of a result's changelog and of the result",
+    area="Process",
+    on="Iceberg; events of the model",
+    outcome="the next refresh applies the changelog's last commit to the result, and continues",
+)
+@pytest.mark.parametrize(
+    "point", ["between-pipeline-commits", "before-pipeline-commit", "after-pipeline-commit"]
+)
+def test_results_with_changelogs_are_read_by_what_changed(lake: LakeHarness, point: str) -> None:
+    source = Source(12, alters=0, truncates=False)
+    source.start(["bigint", "keyless"], 30)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    for name, (header, query) in STAGES.items():
+        pipelines.define(name, header + query)
+    at = round_.write(transactions=20, later=5)
+    pipelines.refreshed(boundary(at))
+    assert_stages(pipelines, source, at)
+    rows = Counter[tuple[object, ...]]()
+    cursor = consumed(lake, "mirror", rows)
+    assert rows == pipelines.rows("first")
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise PowerCut
+
+    round_.write(transactions=20)
+    with pytest.raises(PowerCut), failpoints.on_reach(reach):
+        pipelines.refresh()
+    round_.write(transactions=5)
+    found = {name: str(result.outcome) for name, result in pipelines.refreshed().items()}
+    assert "built" not in found.values()
+    assert_stages(pipelines, source)
+    cursor = consumed(lake, cursor, rows)
+    assert +rows == pipelines.rows("first")
+    # Computed as a whole in another way: the changelog goes on, and those that read it get the differences.
+    header, query = STAGES["first"]
+    pipelines.define("first", f"{header}{query.replace('count(*)', 'count(id)')}")
+    round_.write(transactions=10)
+    found = {name: str(result.outcome) for name, result in pipelines.refreshed().items()}
+    assert found["first"] == "built"
+    assert found["second"] != "built"
+    assert_stages(pipelines, source)
+    consumed(lake, cursor, rows)
+    assert +rows == pipelines.rows("first")
+
+
+def test_counts_of_checks_are_stored(lake: LakeHarness) -> None:
+    source = Source(7, alters=0, truncates=False)
+    source.start(["bigint"], 30)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    query = "SELECT id, number FROM shop.t0_bigint WHERE id IS NOT NULL"
+    pipelines.define(
+        "kept",
+        f"-- key: id\n-- expect positive: number > 0, warn\n-- expect known: number <> 3, drop\n{query}",
+    )
+    pipelines.define("failing", f"-- key: id\n-- expect none: id < 0 AND id > 0, fail\n{query}")
+    totals = Counter[str]()
+    for _ in range(2):
+        round_.write(transactions=20)
+        refreshed = {result.pipeline: result for result in pipelines.refresh()}
+        kept = refreshed["kept"]
+        assert isinstance(kept, Refreshed)
+        assert isinstance(refreshed["failing"], NotRefreshed)
+        totals.update({check.name: check.failed for check in kept.checks})
+        shown = {status.name: status for status in list_pipelines(pipelines.config)}
+        assert [(c.name, c.action, c.rows, c.failed) for c in shown["kept"].checks] == [
+            (c.name, str(c.action), c.rows, c.failed) for c in kept.checks
+        ]
+    assert {check.name: check.failed_in_day for check in shown["kept"].checks} == totals
+    assert totals["known"]
+    (failing,) = shown["failing"].checks
+    rows = len(source.tables[0].rows)
+    assert (failing.action, failing.rows, failing.failed) == ("fail", rows, rows)
+    assert shown["failing"].rows is None
+    assert len(lake.rows("pipeline_checks", "shop_ops")) == 2 * 2 + 2
+    assert "shop_ops.pipeline_checks" in {report.table for report in maintain(pipelines.config, dry_run=True)}

@@ -47,7 +47,8 @@ def test_file_that_cannot_be_used_stops_no_other(tmp_path: Path) -> None:
         tmp_path,
         right="SELECT id FROM shop.orders",
         wrong="SELECT id FROM FROM",
-        logged="-- changelog: true\nSELECT id FROM shop.orders",
+        logged="-- changelog: yes\nSELECT id FROM shop.orders",
+        changes="SELECT id\nFROM shop_pipelines_changes.right",
         mirror="-- table: shop.orders\nSELECT id FROM shop.orders",
         nowhere="SELECT id FROM orders",
         circle="SELECT id FROM shop_pipelines.circle",
@@ -56,11 +57,17 @@ def test_file_that_cannot_be_used_stops_no_other(tmp_path: Path) -> None:
     )
     files = read_pipelines(config)
     assert [definition.name for definition in files.definitions] == ["right"]
-    assert set(files.broken) == {"wrong", "logged", "mirror", "nowhere", "circle", "same", "twice"}
+    assert set(files.broken) == {"wrong", "logged", "changes", "mirror", "nowhere", "circle", "same", "twice"}
+    assert (
+        "changes.sql:2:6: shop_pipelines_changes.right is the changelog"
+        in files.broken["changes"].error.message
+    )
     assert "logged.sql:1" in files.broken["logged"].error.message
     assert "is a namespace of the mirror itself" in files.broken["mirror"].error.message
     with pytest.raises(PipelineError, match=r"wrong\.sql:1"):
         chosen(files, ["wrong"], config)
     with pytest.raises(UsageError, match="there is no pipeline other") as error:
         chosen(files, ["other"], config)
-    assert error.value.hint == "pipelines: circle, logged, mirror, nowhere, right, same, twice, wrong"
+    assert (
+        error.value.hint == "pipelines: changes, circle, logged, mirror, nowhere, right, same, twice, wrong"
+    )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.errors import PipelineError
-from replicator.pipelines.query.analysis import analyse
+from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import parse_definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.plan import Plan, plan_of
@@ -102,6 +102,55 @@ def test_rows_that_a_check_drops_are_left_out(shape: str, condition: str) -> Non
     query = f"SELECT * FROM ({SHAPES[shape]}) AS q WHERE {condition}"
     for seed in range(SEEDS):
         holds(f"-- expect kept: {condition}, drop\n{SHAPES[shape]}", seed, query)
+
+
+ONE = TableName("shop", "one")
+STAGES = {
+    "groups of sums": (
+        "SELECT k, count(*) AS n, sum(v) AS s FROM shop.orders GROUP BY k",
+        {"k": "int", "n": "bigint", "s": "bigint"},
+        "SELECT n, count(*) AS g, sum(s) AS t FROM shop.one GROUP BY n",
+    ),
+    "copies": (
+        "SELECT k, c FROM shop.log WHERE w IS NOT NULL",
+        {"k": "int", "c": "string"},
+        "SELECT c, count(*) AS n FROM shop.one GROUP BY c",
+    ),
+    "recomputed": (
+        "SELECT o.id, o.v, k.z FROM shop.orders o LEFT JOIN shop.kinds k ON o.k = k.id",
+        {"id": "int", "v": "int", "z": "smallint"},
+        "SELECT z, max(v) AS m FROM shop.one GROUP BY z HAVING count(*) > 1",
+    ),
+    "joined": (
+        "SELECT k, max(v) AS m FROM shop.orders GROUP BY k",
+        {"k": "int", "m": "int"},
+        "SELECT one.k, one.m, i.c FROM shop.one AS one JOIN shop.items i ON one.k = i.k",
+    ),
+}
+"""The query of one pipeline, the columns of its result, and that of a second one over it."""
+
+
+@pytest.mark.parametrize("stages", STAGES)
+def test_pipelines_over_the_changes_of_results_are_maintained(stages: str) -> None:
+    query, columns, over = STAGES[stages]
+    schemas = {**SCHEMAS, ONE: InputSchema(columns)}
+    expected = f"WITH one AS ({query}) {over.replace('shop.one', 'one')}"
+    for seed in range(SEEDS):
+        r = random.Random(seed)
+        first = DuckPipeline(planned(query), narrows=True)
+        plan = plan_of(analyse(parse_definition(over, "second", "second.sql"), schemas))
+        second = DuckPipeline(plan, narrows=r.random() < 0.7, schemas=schemas)
+        tables = first_tables(r)
+        first.build(tables)
+        rows = Counter(first.rows())
+        second.build({**tables, ONE: rows})
+        for _ in range(REFRESHES):
+            later, former = changed_tables(r, tables), rows
+            first.refresh(tables, later)
+            rows = Counter(first.rows())
+            second.refresh({**tables, ONE: former}, {**later, ONE: rows})
+            assert same(second.rows(), second.expected(expected)), (stages, seed)
+            tables = later
 
 
 @law(100)

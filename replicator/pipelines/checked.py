@@ -1,0 +1,49 @@
+"""What the checks of pipelines counted, as the lake has it. Without Spark."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.expressions import GreaterThanOrEqual
+
+CHECKS: Final = "pipeline_checks"
+"""The table in the namespace `_ops`; described in docs/how-to/pipelines.md."""
+_SHOWN: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStatus:
+    """What a check found in the last day.
+
+    Attributes:
+        action: what is done with rows that do not meet it: warn, drop or fail.
+        rows, failed: number of rows that the newest refresh checked, and of those that did not meet it.
+        failed_in_day: the sum of `failed` in the last day.
+    """
+
+    name: str
+    action: str
+    rows: int
+    failed: int
+    failed_in_day: int
+
+
+def read_checks(catalog: Catalog, namespace: str) -> dict[str, tuple[CheckStatus, ...]]:
+    """Return pipeline → what its checks found in the last day; `namespace` is that of operational tables."""
+    try:
+        table = catalog.load_table((namespace, CHECKS))
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return {}
+    since = (datetime.now(UTC) - _SHOWN).isoformat()
+    rows: list[dict[str, Any]] = table.scan(GreaterThanOrEqual("checked_at", since)).to_arrow().to_pylist()
+    found: dict[tuple[str, str], CheckStatus] = {}
+    for row in sorted(rows, key=lambda row: row["checked_at"]):
+        key, failed = (row["pipeline"], row["check"]), row["failed"]
+        before = found[key].failed_in_day if key in found else 0
+        found[key] = CheckStatus(row["check"], row["action"], row["rows"], failed, before + failed)
+    return {
+        name: tuple(check for (of, _), check in found.items() if of == name)
+        for name in {pipeline for pipeline, _ in found}
+    }

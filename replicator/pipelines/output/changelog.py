@@ -1,0 +1,146 @@
+"""The changelog of a result: the rows that each refresh added and removed.
+
+It has the columns of the result and the struct column of a mirror's changelog, so pipelines and consumers read it like
+one. All changes of a commit have one offset: the number of the result's commit, in the only partition of a log that has
+the name of the pipeline.
+
+It is committed first, with the record that the result gets. If the process ends in between, it is one commit ahead, and
+the changes of this commit are applied to the result from the changelog. If it does not lead to what the result has, for
+instance because that was written without it for some time, it is made again, and begins with the next change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from replicator import failpoints
+from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.commit import Staged
+from replicator.lake.files.spark_tables import rows_of
+from replicator.model.changelog import CHANGE_FIELDS, RowKind, change_column
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.common import quoted
+from replicator.model.types import LakeType, spark_sql_name
+from replicator.pipelines.inputs.states import BEFORE, WEIGHT
+from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.output.table import Reached, ResultTables
+from replicator.pipelines.output.writer import stage_changes, stage_rows, weighted
+from replicator.pipelines.query.names import TableName
+
+_PARTITION: Final = 0
+"""As `ResultTables.commit` records it."""
+_COPY: Final = "_replicator_copy"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultChangelog:
+    """The changelog of the result `name`."""
+
+    tables: ResultTables
+    name: TableName
+
+    def drop(self) -> None:
+        """Drop it, if there is one."""
+        self.tables.lake.drop(self.name.changes.namespace, self.name.changes.name)
+
+    def settled(self, table: LakeTable, record: ResultRecord) -> tuple[LakeTable | None, LakeTable]:
+        """Return a result and its changelog, after the last commit of that was applied to it, or a new changelog.
+
+        Raises:
+            ForeignTable, ForeignChange: it is not one of this mirror, or was rolled back.
+            CommitConflict, FencedError, LakeUnavailable: as a commit of the result.
+        """
+        log = self.tables.load(self.name.changes)
+        found = None if log is None else recorded_result(log)
+        if log is None or found is None:
+            return table, self._begun(table, record)
+        if found == record:
+            return table, log
+        if _next(log, record) != _next(table, record) + 1:
+            return table, self._begun(table, record)
+        self._complete(table, log, found)
+        return self.tables.load(self.name), log
+
+    def append(
+        self, log: LakeTable, table: LakeTable, changes: DataFrame, record: ResultRecord, reached: Reached
+    ) -> None:
+        """Commit net changes that the next commit of the result makes, as `weighted` returns them.
+
+        Raises:
+            CommitConflict, FencedError, LakeUnavailable: as a commit of the result.
+        """
+        base, marker = log.marker(), table.marker()
+        offset = 1 if marker is None else marker.sequence + 1
+        rows = _logged(changes, record.key, reached, offset, 1 if base is None else base.sequence + 1)
+        self.tables.commit(log, Staged(stage_rows(self.tables.lake, log, rows)), record, reached, offset)
+        failpoints.reach("between-pipeline-commits")
+
+    def _begun(self, table: LakeTable, record: ResultRecord) -> LakeTable:
+        self.drop()
+        none = rows_of(self.tables.lake, table).limit(0).withColumn(WEIGHT, F.lit(1))
+        columns = _logged(none, record.key, Reached(), 0, 0)
+        log = self.tables.create(self.name.changes, columns, (), f"changes of {self.name}")
+        marker = table.marker()
+        reached = Reached() if marker is None else Reached(marker.position, marker.watermark_ms)
+        self.tables.commit(log, Staged(), record, reached, _next(table, record) - 1)
+        return log
+
+    def _complete(self, table: LakeTable, log: LakeTable, record: ResultRecord) -> None:
+        lake, marker = self.tables.lake, log.marker() or CommitMarker("", 0, 0)
+        columns = [field.name for field in rows_of(lake, table).schema.fields]
+        change = F.col(quoted(change_column(columns)))
+        weight = F.when(change.getField("kind").isin(*BEFORE), F.lit(-1)).otherwise(F.lit(1))
+        rows = rows_of(lake, log).where(change.getField("commit") == F.lit(marker.sequence))
+        changes = net(rows.select(*(F.col(quoted(name)) for name in columns), weight.alias(WEIGHT)))
+        staged = stage_changes(lake, table, weighted(lake, table, changes), record.key).staged
+        self.tables.commit(table, staged, record, Reached(marker.position, marker.watermark_ms))
+
+
+def _next(table: LakeTable, record: ResultRecord) -> int:
+    marker = table.marker()
+    return (0 if marker is None else marker.next_offset(record.name, _PARTITION)) or 0
+
+
+def difference(now: DataFrame, before: DataFrame) -> DataFrame:
+    """Return the net changes from rows to others with the same columns."""
+    return net(now.withColumn(WEIGHT, F.lit(1)).unionByName(before.withColumn(WEIGHT, F.lit(-1))))
+
+
+def net(changes: DataFrame) -> DataFrame:
+    """Return net changes: no row is twice in them."""
+    columns = [F.col(quoted(name)) for name in changes.columns if name != WEIGHT]
+    return changes.groupBy(*columns).agg(F.sum(WEIGHT).alias(WEIGHT)).where(F.col(WEIGHT) != 0)
+
+
+def _logged(changes: DataFrame, key: Sequence[str], reached: Reached, offset: int, commit: int) -> DataFrame:
+    """Return net changes as rows of a changelog: a row for each copy, with the struct column."""
+    columns = [name for name in changes.columns if name != WEIGHT]
+    weight, replaced = F.col(WEIGHT), F.lit(False)
+    if key:
+        replaced = F.count(F.lit(1)).over(Window.partitionBy(*(F.col(quoted(c)) for c in key))) > 1
+    kinds = [(RowKind.UPDATE_BEFORE, RowKind.DELETE), (RowKind.UPDATE_AFTER, RowKind.INSERT)]
+    before, after = (F.when(replaced, str(u)).otherwise(str(alone)) for u, alone in kinds)
+    position = reached.position
+    values: dict[str, SparkColumn] = {
+        "kind": F.when(weight < 0, before).otherwise(after),
+        "op": F.when(replaced, "u").when(weight < 0, "d").otherwise("c"),
+        "source_ts": F.timestamp_millis(F.lit(reached.watermark_ms).cast("bigint")),
+        "file": F.lit(None if position is None else position.file),
+        "pos": F.lit(None if position is None else position.pos),
+        "partition": F.lit(_PARTITION),
+        "offset": F.lit(offset),
+        "commit": F.lit(commit),
+    }
+    fields = [
+        values.get(name, F.lit(None)).cast(spark_sql_name(LakeType.parse(kind))).alias(name)
+        for name, kind in CHANGE_FIELDS
+    ]
+    copies = F.explode(F.array_repeat(F.lit(0), F.abs(weight).cast("int"))).alias(_COPY)
+    marked = changes.select(
+        *(F.col(quoted(c)) for c in columns), F.struct(*fields).alias(change_column(columns)), WEIGHT
+    )
+    return marked.select("*", copies).drop(_COPY, WEIGHT)

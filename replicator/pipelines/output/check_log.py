@@ -1,0 +1,81 @@
+"""The table with what the checks of each refresh counted: `pipeline_checks` in the namespace `_ops`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+
+from replicator.jvm.spark import local_frame
+from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.commit import Staged, publish
+from replicator.lake.others import refuse_foreign
+from replicator.model.commit_marker import CommitMarker
+from replicator.model.common import now_ms
+from replicator.model.table import MIRROR_KEY
+from replicator.pipelines.checked import CHECKS
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.output.writer import stage_rows
+from replicator.pipelines.refresh.checks import CheckCounts
+
+_FIELDS: Final = (
+    ("pipeline", "string", pa.string()),
+    ("check", "string", pa.string()),
+    ("action", "string", pa.string()),
+    ("rows", "long", pa.int64()),
+    ("failed", "long", pa.int64()),
+    ("boundary", "string", pa.string()),
+    ("checked_at", "timestamptz", pa.timestamp("us", tz="UTC")),
+)
+_SCHEMA: Final = json.dumps(
+    {
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [
+            {"id": number, "name": name, "required": False, "type": kind}
+            for number, (name, kind, _) in enumerate(_FIELDS, start=1)
+        ],
+    }
+)
+_ARROW: Final = pa.schema([(name, kind) for name, _, kind in _FIELDS])
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLog:
+    """Appends to the table."""
+
+    lake: Lake
+    namespace: str
+    mirror: str
+
+    def add(self, counted: Mapping[str, Sequence[CheckCounts]], boundary: Boundary) -> None:
+        """Append what the checks of pipelines found when they were refreshed to a boundary.
+
+        Raises:
+            ForeignTable, FencedError, CommitConflict, LakeUnavailable: as `publish`.
+        """
+        at = datetime.now(UTC)
+        rows = [
+            (name, check.name, str(check.action), check.rows, check.failed, str(boundary), at)
+            for name, checks in counted.items()
+            for check in checks
+        ]
+        if not rows:
+            return
+        table, columns = self._table(), zip(*rows, strict=True)
+        found = pa.table([pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)], schema=_ARROW)
+        base = table.marker()
+        sequence = 1 if base is None else base.sequence + 1
+        marker = CommitMarker(self.mirror, sequence, 0, committed_ms=now_ms())
+        data = stage_rows(self.lake, table, local_frame(self.lake.spark, found))
+        publish(self.lake, table, base, marker, Staged(data))
+
+    def _table(self) -> LakeTable:
+        if (table := self.lake.load(self.namespace, CHECKS)) is not None:
+            refuse_foreign(table, self.mirror)
+            return table
+        properties = {**ENGINE_PROPERTIES, MIRROR_KEY: self.mirror}
+        return self.lake.create(self.namespace, CHECKS, _SCHEMA, None, properties)
