@@ -15,6 +15,7 @@ from benchmarks import drain as drain_module
 from benchmarks import drop as drop_module
 from benchmarks import freshness as freshness_module
 from benchmarks import many as many_module
+from benchmarks import pipeline as pipeline_module
 from benchmarks import replay as replay_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
@@ -180,6 +181,20 @@ def size(
         tuple(map(int, rows.split(","))), batches=batches, driver_memory=driver_memory
     )
     _end(right=size_module.size(options, results))
+
+
+@app.command()
+def pipeline(
+    rows: Annotated[str, typer.Option(help="Numbers of rows of the table.")] = "1000000,10000000",
+    refreshes: Annotated[int, typer.Option(min=4, help="Refreshes of each result.")] = 12,
+    driver_memory: Memory = "4g",
+    results: Results = _RESULTS,
+) -> None:
+    """What a refresh of a pipeline with 1,000 changes costs on tables of different sizes."""
+    options = pipeline_module.Options(
+        tuple(map(int, rows.split(","))), refreshes=refreshes, driver_memory=driver_memory
+    )
+    _end(right=pipeline_module.pipeline(options, results))
 
 
 @app.command()
