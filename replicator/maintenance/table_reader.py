@@ -108,8 +108,8 @@ def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTabl
         if namespace != ops and (marker := newest_marker(table)) is not None:
             yield MirrorTable(Target(namespace, name, _source(config, table, marker)), table, marker.mirror)
     for name in (QUARANTINE, CHECKS):
-        if (table := namespaces.get(ops, {}).get(name)) is not None:
-            yield MirrorTable(Target(ops, name, None), table, None)
+        if name in (own := namespaces.get(ops, {})):
+            yield MirrorTable(Target(ops, name, None), own[name], None)
 
 
 def settings_of(config: Config, target: Target) -> MaintenanceConfig:

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.expressions import GreaterThanOrEqual
 
 CHECKS: Final = "pipeline_checks"
 """The table in the namespace `_ops`; described in docs/how-to/pipelines.md."""
@@ -37,7 +36,7 @@ def read_checks(catalog: Catalog, namespace: str) -> dict[str, tuple[CheckStatus
     except (NoSuchTableError, NoSuchNamespaceError):
         return {}
     since = (datetime.now(UTC) - _SHOWN).isoformat()
-    rows: list[dict[str, Any]] = table.scan(GreaterThanOrEqual("checked_at", since)).to_arrow().to_pylist()
+    rows: list[dict[str, Any]] = table.scan(f"checked_at >= '{since}'").to_arrow().to_pylist()
     found: dict[tuple[str, str], CheckStatus] = {}
     for row in sorted(rows, key=lambda row: row["checked_at"]):
         key, failed = (row["pipeline"], row["check"]), row["failed"]

@@ -1,6 +1,6 @@
 """The files of pipelines beside the configuration. Without Spark."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,20 +61,24 @@ def read_pipelines(config: Config) -> PipelineFiles:
             broken[name] = Broken(_shown(file), table, error)
         else:
             found[name] = definition
-    changelogs = {d.output(namespace).changes: d.output(namespace) for d in found.values()}
-    for definition in list(found.values()):
-        for table in references(definition.query):
-            if (result := changelogs.get(name_of(table, definition))) is not None:
-                reason = f"{result.changes} is the changelog of a result"
-                error = definition.error(table, reason, f"read the result: {result}")
-                broken[found.pop(definition.name).name] = Broken(
-                    definition.file, definition.output(namespace), error
-                )
-                break
-    ordered = in_order(found.values(), namespace)
-    for name, refused in ordered.refused.items():
-        broken[name] = Broken(found[name].file, found[name].output(namespace), refused)
+    refused = dict(_of_changelogs(found.values(), namespace))
+    ordered = in_order([d for name, d in found.items() if name not in refused], namespace)
+    for name, reason in {**refused, **ordered.refused}.items():
+        broken[name] = Broken(found[name].file, found[name].output(namespace), reason)
     return PipelineFiles(ordered.definitions, broken)
+
+
+def _of_changelogs(
+    definitions: Collection[Definition], namespace: str
+) -> Iterator[tuple[str, PipelineError]]:
+    """Yield the pipelines that read the changelog of a result, which is read as the result itself."""
+    results = [definition.output(namespace) for definition in definitions]
+    changelogs = {result.changes: result for result in results}
+    for definition in definitions:
+        for node in references(definition.query):
+            if (result := changelogs.get(name_of(node, definition))) is not None:
+                reason = f"{result.changes} is the changelog of a result"
+                yield definition.name, definition.error(node, reason, f"read the result: {result}")
 
 
 def _refuse_place(definition: Definition, config: Config) -> None:
