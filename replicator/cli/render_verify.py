@@ -83,6 +83,8 @@ def _details(result: "TableResult") -> Iterator[str]:
         yield f"{result.table}: {result.reason}"
     if result.repaired is not None:
         yield f"{result.table}: {counted(result.repaired, 'row was', 'rows were')} corrected before this check"
+    if result.results:
+        yield f"{result.table}: results of pipelines that are computed of it: {', '.join(result.results)}"
     for finding in result.schema:
         yield f"{result.table}: {finding.text}"
     for row in result.rows[:_ROWS]:

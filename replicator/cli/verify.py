@@ -160,6 +160,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
         found = check(settings, wanted, show)
         if repair and not dry_run:
             found = _repaired(settings, wanted, found, show)
+    found = _with_results(settings, found)
     if report is not None:
         # It has values of rows.
         report.touch(0o600)
@@ -168,6 +169,25 @@ def verify(  # noqa: PLR0917 - options are passed by name
     if dry_run and not as_json:
         print_plan(found)
     raise typer.Exit(_EXIT_CODES[found.verdict])
+
+
+def _with_results(settings: "Config", found: "Report") -> "Report":
+    """Return a report that says which results of pipelines are computed of the tables that may differ."""
+    from dataclasses import replace
+
+    from replicator.pipelines.results import results_over
+    from replicator.verify.results import Verdict
+
+    over = results_over(settings)
+    return replace(
+        found,
+        tables=[
+            table
+            if table.verdict is Verdict.EQUAL
+            else replace(table, results=over(table.table.partition(".")[2]))
+            for table in found.tables
+        ],
+    )
 
 
 def _repaired(settings: "Config", wanted: "Wanted", found: "Report", show: "ShowProgress") -> "Report":

@@ -2,6 +2,8 @@
 
 # ruff: noqa: PLC0415
 
+from collections.abc import Callable
+
 from replicator.config import Config
 
 
@@ -18,3 +20,27 @@ def result_tables(config: Config) -> list[tuple[str, str]]:
 
     results = read_pipelines(config).results(config.lake.pipelines_namespace)
     return [(name.namespace, name.name) for result in results for name in (result, result.changes)]
+
+
+def results_over(config: Config) -> Callable[[str], tuple[str, ...]]:
+    """Return what tells the results that are computed of a mirror or its changes, directly or over other results."""
+    if not has_pipelines(config):
+        return lambda _: ()
+    from replicator.pipelines.files import read_pipelines
+    from replicator.pipelines.query.graph import reads
+    from replicator.pipelines.query.names import TableName
+
+    computed: dict[TableName, set[TableName]] = {}
+    for definition in read_pipelines(config).definitions:
+        wanted = set(reads(definition))
+        for result, of in list(computed.items()):
+            if any(name.names(result) for name in wanted):
+                wanted |= of
+        computed[definition.output(config.lake.pipelines_namespace)] = wanted
+
+    def over(mirror: str) -> tuple[str, ...]:
+        table = TableName(config.lake.namespace, mirror)
+        found = (r for r, of in computed.items() if any(n.names(table) or n.names(table.changes) for n in of))
+        return tuple(sorted(map(str, found)))
+
+    return over

@@ -146,6 +146,8 @@ def _notes(table: TableResult) -> Iterator[str]:
         yield f"only keys that changed since {table.since} were checked"
     if table.earlier:
         yield f"{counted(table.earlier, 'row was', 'rows were')} compared earlier, by a check that was interrupted"
+    if table.results:
+        yield f"results of pipelines that are computed of it: {', '.join(table.results)}"
     for label, names in (("excluded", table.excluded), ("masked", table.masked)):
         if names:
             yield f"not compared because {label}: {', '.join(names)}"

@@ -118,6 +118,7 @@ class TableResult:
         narrowed: the part of the table in which all rows are that differ; None if that is not known.
         upto: the key up to which it was checked, as texts, if rows behind it are left.
         passing: whether it is undecided for a reason that passes, so that it may be checked again.
+        results: the results of pipelines that are computed of it, if it may differ.
     """
 
     table: str
@@ -147,6 +148,7 @@ class TableResult:
     narrowed: Narrowed | None = None
     passing: bool = False
     upto: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
 
     @property
     def differing(self) -> int:

@@ -7,6 +7,7 @@ import pytest
 from replicator.config import Config
 from replicator.errors import PipelineError, UsageError
 from replicator.pipelines.files import chosen, read_by, read_pipelines, with_inputs
+from replicator.pipelines.results import results_over
 from tests.support.config import minimal_config
 
 
@@ -71,3 +72,17 @@ def test_file_that_cannot_be_used_stops_no_other(tmp_path: Path) -> None:
     assert (
         error.value.hint == "pipelines: changes, circle, logged, mirror, nowhere, right, same, twice, wrong"
     )
+
+
+def test_results_over_a_mirror_are_those_that_read_it_through_others_too(tmp_path: Path) -> None:
+    config = configured(
+        tmp_path,
+        a="SELECT n FROM shop_pipelines.b",
+        b="SELECT count(*) AS n FROM shop_changes.orders",
+        c="-- table: marts.all\nSELECT id FROM `shop*`.`ord*`",
+        d="SELECT id FROM shop.items",
+    )
+    over = results_over(config)
+    assert over("orders") == ("marts.all", "shop_pipelines.a", "shop_pipelines.b")
+    assert over("items") == ("shop_pipelines.d",)
+    assert over("customers") == ()

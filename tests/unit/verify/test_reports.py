@@ -52,7 +52,7 @@ def report() -> Report:
     )
     undecided = TableResult("shop.<late>", Verdict.UNDECIDED, "the mirror lacks events")
     equal = checked(NAMES, [("a", 0.5)], [("a", 0.5)])
-    tables = [different, equal, undecided]
+    tables = [replace(different, results=("shop_pipelines.revenue",)), equal, undecided]
     return Report("shop", "1.0", "9.7.0", "b.000001:4", None, 1000, 3500, tables, options())
 
 
@@ -79,6 +79,7 @@ def test_json_conforms_to_its_schema(report: Report) -> None:
     (different,) = [row for row in first["rows"] if row["kind"] == "different"]
     assert (different["key"], different["columns"]) == ({"id": "7", "line": "0"}, ["note"])
     assert different["source"]["price"] == "1.50000000"
+    assert first["results"] == ["shop_pipelines.revenue"]
 
 
 class Tags(HTMLParser):
@@ -111,6 +112,7 @@ def test_html_is_whole_and_loads_nothing(report: Report) -> None:
     assert "<script" not in page
     assert "<b>x</b>" in tags.texts
     assert "shop.<late>" in tags.texts
+    assert any("are computed of it: shop_pipelines.revenue" in text for text in tags.texts)
     assert tags.texts[tags.texts.index("Sample") + 1] == "100 %"
     chunks = [chunk for table in report.tables for chunk in table.chunks]
     assert page.count("<rect") == len(chunks) + sum(not chunk.equal for chunk in chunks)
