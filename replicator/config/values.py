@@ -1,8 +1,10 @@
 """Parse configuration values that need more than a type: the source's address, intervals, patterns."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
@@ -52,20 +54,11 @@ class SourceUrl:
         return f"mysql://{self.user}@{host}:{self.port}/{self.database or ''}"
 
 
-def parse_source_url(value: object) -> SourceUrl:
+def parse_source_url(value: object, setting: str = "password") -> SourceUrl:
     """Parse `mysql://user@host:port/database` (port and database are optional). Raises ValueError.
 
-    Errors never include the address: it may contain a password by mistake.
+    Errors never include the address: it may contain a password by mistake. They name the key of the password.
     """
-    return _parse_url(value, "password")
-
-
-def parse_replica_url(value: object) -> SourceUrl:
-    """Parse the address of a replica, as `parse_source_url`. Raises ValueError."""
-    return _parse_url(value, "replica_password")
-
-
-def _parse_url(value: object, password_key: str) -> SourceUrl:
     if isinstance(value, SourceUrl):
         return value
     wanted = 'write it as "mysql://user@host:3306/database"'
@@ -81,7 +74,7 @@ def _parse_url(value: object, password_key: str) -> SourceUrl:
     if parts.password is not None:
         raise ValueError(
             "contains a password, which must not be written in this file; "
-            f'remove it from the address and set {password_key} = {{ env = "NAME" }}'
+            f'remove it from the address and set {setting} = {{ env = "NAME" }}'
         )
     if not parts.hostname or not parts.username:
         raise ValueError(f"the {'host' if not parts.hostname else 'user'} is missing; {wanted}")
@@ -94,10 +87,8 @@ def parse_trigger(value: object) -> float:
     """Parse the seconds between batches: `10 seconds`, `500 ms`, `1 minute`; `continuous` is 0.0. Raises ValueError."""
     if value == "continuous":
         return 0.0
-    if isinstance(value, str) and (found := _INTERVAL.fullmatch(value.strip().lower())):
-        factor = _UNITS.get(found["unit"])
-        if factor is not None and float(found["number"]) > 0:
-            return float(found["number"]) * factor
+    if (seconds := _quantity(value, _UNITS)) > 0:
+        return seconds
     raise ValueError(
         f"{_shown(value)} is not an interval; "
         'write "10 seconds", "1 minute", or "continuous" for as soon as possible'
@@ -114,11 +105,15 @@ def parse_duration(value: object) -> float:
 
 def parse_size(value: object) -> int:
     """Parse a size in bytes: `128 MB`, `64 MiB`. Raises ValueError."""
-    if isinstance(value, str) and (found := _INTERVAL.fullmatch(value.strip().lower())):
-        factor = _SIZE_UNITS.get(found["unit"])
-        if factor is not None and (size := int(float(found["number"]) * factor)) > 0:
-            return size
+    if (size := int(_quantity(value, _SIZE_UNITS))) > 0:
+        return size
     raise ValueError(f'{_shown(value)} is not a size; write "128 MB" or "1 GB"')
+
+
+def _quantity(value: object, units: Mapping[str, float]) -> float:
+    """Return a number with a unit, such as `10 seconds`; 0 if the value is none."""
+    found = _INTERVAL.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+    return 0.0 if found is None else float(found["number"]) * units.get(found["unit"], 0.0)
 
 
 def _shown(value: object) -> str:
@@ -157,7 +152,7 @@ Duration = Annotated[float, PlainValidator(parse_duration)]
 Size = Annotated[int, PlainValidator(parse_size)]
 Trigger = Annotated[float, PlainValidator(parse_trigger)]
 Url = Annotated[SourceUrl, PlainValidator(parse_source_url)]
-ReplicaUrl = Annotated[SourceUrl, PlainValidator(parse_replica_url)]
+ReplicaUrl = Annotated[SourceUrl, PlainValidator(partial(parse_source_url, setting="replica_password"))]
 Partition = Annotated[PartitionField, PlainValidator(_partition)]
 TablePattern = Annotated[str, PlainValidator(_table_pattern)]
 TableName = Annotated[str, PlainValidator(_table_name)]

@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType, LongType, StructType
 
-from replicator.errors import ForeignChange
+from replicator.errors import ForeignChange, UnsupportedChange
 from replicator.model.changelog import FIRST_FIELDS
 
 Coordinate = tuple[int, int]
@@ -65,6 +65,29 @@ def change_column_of(schema: Schema) -> str:
         ):
             return field.name
     raise ForeignChange("the table is no changelog of this engine")
+
+
+def planned_files(mirror: Table, snapshot_id: int, otherwise: str = "") -> list[FileScanTask]:
+    """Return the data files of a snapshot of a mirror with their deletes, in an order that is always the same.
+
+    `otherwise` is what one can do instead of applying equality deletes, for the message.
+
+    Raises:
+        FilesGone: the snapshot was deleted meanwhile.
+        UnsupportedChange: the mirror has equality deletes, which PyIceberg cannot read.
+    """
+    if mirror.metadata.snapshot_by_id(snapshot_id) is None:
+        raise FilesGone(f"snapshot {snapshot_id}")
+    try:
+        tasks = mirror.scan(snapshot_id=snapshot_id).plan_files()
+        return sorted(tasks, key=lambda task: str(task.file.file_path))
+    except FileNotFoundError as error:
+        raise FilesGone(f"snapshot {snapshot_id}") from error
+    except (NotImplementedError, ValueError) as error:
+        raise UnsupportedChange(
+            f"PyIceberg cannot read {'.'.join(mirror.name())}: {error}",
+            f"apply its equality deletes (replicator maintain){otherwise}",
+        ) from error
 
 
 def appended_files(table: Table, snapshot_id: int) -> list[LogFile]:

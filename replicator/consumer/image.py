@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 
 from replicator.consumer.cursor import Cursor, Within, offsets_of
-from replicator.consumer.files import FileReader, FilesGone
+from replicator.consumer.files import FileReader, FilesGone, planned_files
 from replicator.consumer.heads import ChangelogHead, restatement_of
 from replicator.consumer.plan import start_after_image
-from replicator.errors import CursorExpired, Unsettled, UnsupportedChange
+from replicator.errors import CursorExpired, Unsettled
 from replicator.lake.reading.reader import newest_marker
 from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
 
@@ -102,7 +102,7 @@ class Image:
         """
         reader = FileReader.of(self.mirror, self.mirror.schema())
         try:
-            for task in self._tasks():
+            for task in planned_files(self.mirror, self.snapshot_id, ", or read the rows with Spark"):
                 if not task.delete_files and task.file.record_count <= skip:
                     skip -= task.file.record_count
                     continue
@@ -114,18 +114,4 @@ class Image:
             raise CursorExpired(
                 f"the snapshot of {'.'.join(self.mirror.name())} was deleted while its rows were read",
                 "start again, with the rows of the mirror; keep snapshots for longer ([maintenance] snapshot_age)",
-            ) from error
-
-    def _tasks(self) -> list[FileScanTask]:
-        if self.mirror.metadata.snapshot_by_id(self.snapshot_id) is None:
-            raise FilesGone(f"snapshot {self.snapshot_id}")
-        scan = self.mirror.scan(snapshot_id=self.snapshot_id)
-        try:
-            return sorted(scan.plan_files(), key=lambda task: task.file.file_path)
-        except FileNotFoundError as error:
-            raise FilesGone(f"snapshot {self.snapshot_id}") from error
-        except (NotImplementedError, ValueError) as error:
-            raise UnsupportedChange(
-                f"PyIceberg cannot read {'.'.join(self.mirror.name())}: {error}",
-                "apply its equality deletes (replicator maintain), or read the rows with Spark",
             ) from error

@@ -126,9 +126,7 @@ class OrderedRows:
             return []
         order = np.lexsort((offsets, partitions))
         partitions, offsets = partitions[order], offsets[order]
-        begins = np.flatnonzero(
-            np.r_[True, (partitions[1:] != partitions[:-1]) | (offsets[1:] != offsets[:-1])]
-        )
+        begins = _begins(partitions, offsets)
         sizes = np.diff(np.r_[begins, len(partitions)])
         cuts, size = [0], 0
         for i, rows in enumerate(sizes):
@@ -203,6 +201,11 @@ def coordinates_of(rows: pa.Table, change: str) -> tuple[_Numbers, _Numbers]:
     return partitions, offsets
 
 
+def _begins(partitions: _Numbers, offsets: _Numbers) -> _Numbers:
+    """Return the index of the first row of each coordinate."""
+    return np.flatnonzero(np.r_[True, (partitions[1:] != partitions[:-1]) | (offsets[1:] != offsets[:-1])])
+
+
 def slices(piece: Piece, change: str, most: int) -> Iterator[Piece]:
     """Cut a piece into smaller ones of about `most` rows that divide no coordinate, unless it is divided already."""
     rows = piece.rows
@@ -210,9 +213,7 @@ def slices(piece: Piece, change: str, most: int) -> Iterator[Piece]:
         for start in range(0, rows.num_rows, most):
             yield Piece(rows.slice(start, most), whole=False)
         return
-    partitions, offsets = coordinates_of(rows, change)
-    is_begin = np.r_[True, (partitions[1:] != partitions[:-1]) | (offsets[1:] != offsets[:-1]), True]
-    begins = np.flatnonzero(is_begin)
+    begins = np.r_[_begins(*coordinates_of(rows, change)), rows.num_rows]
     start = 0
     while start < rows.num_rows:
         wanted = min(start + most, rows.num_rows)

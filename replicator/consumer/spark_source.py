@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.io import load_file_io
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.types import DecimalType, IcebergType, ListType, StructType
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from replicator.config import load
 from replicator.consumer.batches import untold_steps
@@ -37,18 +37,6 @@ from replicator.errors import UnsupportedChange
 from replicator.lake.reading.reader import open_catalog
 
 SOURCE: Final = "replicator_changes"
-_SPARK_TYPES: Final[Mapping[str, T.DataType]] = {
-    "boolean": T.BooleanType(),
-    "int": T.IntegerType(),
-    "long": T.LongType(),
-    "float": T.FloatType(),
-    "double": T.DoubleType(),
-    "string": T.StringType(),
-    "binary": T.BinaryType(),
-    "date": T.DateType(),
-    "timestamp": T.TimestampNTZType(),
-    "timestamptz": T.TimestampType(),
-}
 
 
 class ChangesSource(DataSource):
@@ -203,17 +191,4 @@ def _without_snapshots(metadata: TableMetadata) -> str:
 
 def spark_schema(schema: Schema) -> T.StructType:
     """Return the Spark types of Iceberg columns."""
-    fields = [T.StructField(f.name, _spark_type(f.field_type), not f.required) for f in schema.fields]
-    return T.StructType(fields)
-
-
-def _spark_type(kind: IcebergType) -> T.DataType:
-    match kind:
-        case DecimalType():
-            return T.DecimalType(kind.precision, kind.scale)
-        case StructType():
-            return spark_schema(Schema(*kind.fields))
-        case ListType():
-            return T.ArrayType(_spark_type(kind.element_type), not kind.element_required)
-        case _:
-            return _SPARK_TYPES[str(kind)]
+    return from_arrow_schema(schema_to_pyarrow(schema, include_field_ids=False), prefer_timestamp_ntz=True)

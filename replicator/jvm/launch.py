@@ -98,8 +98,8 @@ def _escaped(text: str) -> str:
 
 def _write_private(file: Path, text: str) -> None:
     """Write a new file that only this user can read."""
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as target:  # noqa: PTH123
-        target.write(text)
+    file.touch(0o600, exist_ok=False)
+    file.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Decide which maintenance steps of a table are due. Pure: no access to the lake."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -56,6 +56,22 @@ class TableFacts:
     snapshot_ms: Sequence[int]
     equality_deletes: int = 0
     has_vectors: bool = False
+
+    @classmethod
+    def of(
+        cls, total: Callable[[str], int], snapshot_ms: Sequence[int], *, has_vectors: bool
+    ) -> "TableFacts":
+        """Return the facts of a table; `total` returns a number of the current snapshot's summary."""
+        return cls(
+            data_files=total("total-data-files"),
+            delete_files=total("total-delete-files"),
+            rows=total("total-records"),
+            deleted_rows=total("total-position-deletes"),
+            bytes=total("total-files-size"),
+            snapshot_ms=snapshot_ms,
+            equality_deletes=total("total-equality-deletes"),
+            has_vectors=has_vectors,
+        )
 
 
 @dataclass(frozen=True, slots=True)

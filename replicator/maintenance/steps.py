@@ -40,16 +40,10 @@ _UNLIMITED: Final = 1 << 62
 def table_facts(table: LakeTable) -> TableFacts:
     """Read the facts about a loaded table."""
     snapshot = table.java.currentSnapshot()
-    summary = {} if snapshot is None else snapshot.summary()
-    return TableFacts(
-        data_files=_count(summary, "total-data-files"),
-        delete_files=_count(summary, "total-delete-files"),
-        rows=_count(summary, "total-records"),
-        deleted_rows=_count(summary, "total-position-deletes"),
-        bytes=_count(summary, "total-files-size"),
-        equality_deletes=_count(summary, "total-equality-deletes"),
-        snapshot_ms=_SnapshotTimes(table.java.snapshots()),
-        has_vectors=table.has_deletion_vectors,
+    summary: Any = {} if snapshot is None else snapshot.summary()
+    times = _SnapshotTimes(table.java.snapshots())
+    return TableFacts.of(
+        lambda name: int(summary.get(name) or 0), times, has_vectors=table.has_deletion_vectors
     )
 
 

@@ -162,16 +162,9 @@ def steps_due(table: Table, settings: MaintenanceConfig, merged: MergedFiles, no
 def read_facts(table: Table) -> TableFacts:
     """Read the facts about a table that PyIceberg loaded."""
     snapshot = table.current_snapshot()
-    return TableFacts(
-        data_files=total(snapshot, "total-data-files"),
-        delete_files=total(snapshot, "total-delete-files"),
-        rows=total(snapshot, "total-records"),
-        deleted_rows=total(snapshot, "total-position-deletes"),
-        bytes=total(snapshot, "total-files-size"),
-        equality_deletes=total(snapshot, "total-equality-deletes"),
-        snapshot_ms=tuple(known.timestamp_ms for known in table.metadata.snapshots),
-        has_vectors=has_deletion_vectors(table.metadata.format_version),
-    )
+    times = tuple(known.timestamp_ms for known in table.metadata.snapshots)
+    has_vectors = has_deletion_vectors(table.metadata.format_version)
+    return TableFacts.of(lambda name: total(snapshot, name), times, has_vectors=has_vectors)
 
 
 def _expirable(table: Table) -> tuple[int, ...]:

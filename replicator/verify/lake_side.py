@@ -1,7 +1,7 @@
 """Read checksums and rows of a mirror at one snapshot, in batches of bounded size."""
 
 import struct
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar, cast
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.types import NestedField, PrimitiveType
 
-from replicator.consumer.files import FileReader, FilesGone
-from replicator.errors import LakeError, UnsupportedChange
+from replicator.consumer.files import FileReader, FilesGone, planned_files
+from replicator.errors import LakeError
 from replicator.verify.chunks import Chunks, ChunkSums, KeyRange
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.lake_rows import forms, hashes, row_texts
@@ -87,9 +87,9 @@ class LakeSide:
             UnsupportedChange: the mirror has equality deletes, which PyIceberg cannot read.
             LakeError: the snapshot was deleted while it was read.
         """
-        reader = self._reader()
+        reader, snapshot = self._reader(), self.mirror.current_snapshot()
         try:
-            for task in self._tasks():
+            for task in () if snapshot is None else planned_files(self.mirror, snapshot.snapshot_id):
                 if within is not None and not self._overlaps(task.file, within):
                     continue
                 deletes = sorted(task.delete_files, key=lambda file: file.file_path)
@@ -97,7 +97,7 @@ class LakeSide:
                     self.go_on()
                     if part.num_rows:
                         yield part
-        except (FilesGone, FileNotFoundError) as error:
+        except FilesGone as error:
             raise LakeError(
                 f"the snapshot of {'.'.join(self.mirror.name())} was deleted while it was read",
                 "check again; keep snapshots for longer ([maintenance] snapshot_age)",
@@ -109,17 +109,6 @@ class LakeSide:
         return FileReader.of(
             self.mirror, schema.select(*(c.lake for c in self.table.columns if c.lake in names))
         )
-
-    def _tasks(self) -> Sequence[FileScanTask]:
-        if self.mirror.current_snapshot() is None:
-            return ()
-        try:
-            return sorted(self.mirror.scan().plan_files(), key=lambda task: task.file.file_path)
-        except (NotImplementedError, ValueError) as error:
-            raise UnsupportedChange(
-                f"PyIceberg cannot read {'.'.join(self.mirror.name())}: {error}",
-                "apply its equality deletes (replicator maintain)",
-            ) from error
 
     def _overlaps(self, file: DataFile, within: KeyRange) -> bool:
         """Return whether a file may have keys in a range, by the bounds of the first key column."""

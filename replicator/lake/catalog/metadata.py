@@ -14,6 +14,7 @@ from replicator.errors import UnfitColumns
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.partitioning import PartitionField
 from replicator.model.table import TableSchema
+from replicator.model.types import LakeType
 
 DEFAULT_FORMAT: Final = 2
 """The format version of tables for which no other one is configured."""
@@ -57,15 +58,7 @@ def has_deletion_vectors(format_version: int) -> bool:
 def table_schema(schema: TableSchema) -> str:
     """Return a mirror's schema: the source's columns; the key is required and forms the identifier fields."""
     ids = {name: i for i, name in enumerate(schema.names, start=1)}
-    fields = [
-        {
-            "id": ids[c.name],
-            "name": c.name,
-            "required": c.name in schema.key,
-            "type": _type(c.type.name, str(c.type), ids[c.name]),
-        }
-        for c in schema.columns
-    ]
+    fields = [_field(ids[c.name], c.name, c.type, required=c.name in schema.key) for c in schema.columns]
     return json.dumps(
         {
             "type": "struct",
@@ -79,22 +72,10 @@ def table_schema(schema: TableSchema) -> str:
 def changelog_schema(schema: TableSchema, change_column: str) -> str:
     """Return a changelog's schema: the source's columns, all optional, and the struct of `CHANGE_FIELDS`."""
     count = len(schema.columns)
-    fields: list[dict[str, Any]] = [
-        {"id": i, "name": c.name, "required": False, "type": _type(c.type.name, str(c.type), i)}
-        for i, c in enumerate(schema.columns, start=1)
-    ]
-    inner = [
-        {"id": count + 2 + i, "name": name, "required": False, "type": _type(kind, kind)}
-        for i, (name, kind) in enumerate(CHANGE_FIELDS)
-    ]
-    fields.append(
-        {
-            "id": count + 1,
-            "name": change_column,
-            "required": False,
-            "type": {"type": "struct", "fields": inner},
-        }
-    )
+    fields = [_field(i, c.name, c.type) for i, c in enumerate(schema.columns, start=1)]
+    inner = [_field(count + 2 + i, name, LakeType(kind)) for i, (name, kind) in enumerate(CHANGE_FIELDS)]
+    change = {"id": count + 1, "name": change_column, "required": False}
+    fields.append(change | {"type": {"type": "struct", "fields": inner}})
     return json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
 
 
@@ -148,12 +129,13 @@ def table_location(lake: LakeConfig, namespace: str, name: str) -> str | None:
     return f"{lake.warehouse.rstrip('/')}/{namespace}/{folder}"
 
 
-def _type(name: str, text: str, column: int = 0) -> str | dict[str, Any]:
-    if name == "list<float>":
+def _field(number: int, name: str, kind: LakeType, *, required: bool = False) -> dict[str, Any]:
+    found: str | dict[str, Any] = str(kind).replace(" ", "")
+    if kind.name == "list<float>":
         # Ids must be distinct; the catalog assigns new ones.
-        element = 10_000 + column
-        return {"type": "list", "element-id": element, "element": "float", "element-required": False}
-    return text.replace(" ", "") if name == "decimal" else text
+        element = 10_000 + number
+        found = {"type": "list", "element-id": element, "element": "float", "element-required": False}
+    return {"id": number, "name": name, "required": required, "type": found}
 
 
 def _may_identify(schema: TableSchema, name: str) -> bool:
@@ -164,11 +146,7 @@ def _may_identify(schema: TableSchema, name: str) -> bool:
 def _transform(part: PartitionField) -> str:
     if part.width is not None:
         return f"{part.transform}[{part.width}]"
-    return (
-        part.transform.removesuffix("s")
-        if part.transform in ("years", "months", "days", "hours")
-        else part.transform
-    )
+    return part.transform.removesuffix("s")
 
 
 def _field_name(part: PartitionField, column: str, taken: set[str]) -> str:
