@@ -15,7 +15,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.others import foreign, rolled_back
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY
 from replicator.model.batch_stats import BatchStats
-from replicator.model.commit_marker import CommitMarker, OffsetRange, PartitionProgress
+from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.common import now_ms
 from replicator.model.recorded import fitted_json, reading, record_in
 from replicator.model.roles import LakeRole
@@ -171,30 +171,25 @@ def next_marker(
 
     `partitions` is the number of the topic's partitions, if known. It does not replace a number that `base` has.
     """
-    before: Mapping[str, Mapping[int, PartitionProgress]] = {} if base is None else base.progress
-    merged = {name: dict(partitions) for name, partitions in before.items()}
+    known = CommitMarker(mirror, 0, batch) if base is None else base
+    merged = {name: dict(found) for name, found in known.progress.items()}
     own = merged.setdefault(topic, {})
     moved = False
     for partition, progress in stats.progress.items():
         # A table that is ahead remains ahead: after a crash, the changelog may contain more than the mirror.
         if partition not in own or own[partition].next_offset < progress.next_offset:
             own[partition], moved = progress, True
-    ids: Mapping[str, str] = {} if base is None else base.topic_ids
-    counts: Mapping[str, int] = {} if base is None else base.partition_counts
-    known = None if base is None else base.position
-    known_truncate = None if base is None else base.truncate
-    watermarks = [
-        w for w in (None if base is None else base.watermark_ms, stats.watermark_ms) if w is not None
-    ]
+    ids, counts = known.topic_ids, known.partition_counts
+    watermarks = [w for w in (known.watermark_ms, stats.watermark_ms) if w is not None]
     return CommitMarker(
         mirror=mirror,
-        sequence=1 if base is None else base.sequence + 1,
+        sequence=known.sequence + 1,
         batch=batch,
         progress=merged,
-        position=stats.position if moved and stats.position is not None else known,
+        position=stats.position if moved and stats.position is not None else known.position,
         watermark_ms=max(watermarks, default=None),
         committed_ms=now_ms(),
-        truncate=stats.truncates[-1] if stats.truncates else known_truncate,
+        truncate=stats.truncates[-1] if stats.truncates else known.truncate,
         topic_ids=ids if topic_id is None else {**ids, topic: topic_id},
         partition_counts=counts if partitions is None else {topic: partitions, **counts},
     )
