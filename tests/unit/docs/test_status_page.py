@@ -12,6 +12,8 @@ from replicator.operations.status.mirror_status import (
     TableMaintenance,
     TableStatus,
 )
+from replicator.pipelines.checked import CheckStatus
+from replicator.pipelines.status import PipelineStatus
 from replicator.schema.evolution.changes import ChangeNote, KeepRows
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "status.md"
@@ -36,4 +38,10 @@ def test_page_names_every_field_of_an_entry(names: set[str], kind: type[TableSta
 def test_page_names_the_fields_of_a_schema_change(names: set[str]) -> None:
     # Programs get this one under another name.
     wanted = {field.name for field in fields(ChangeNote)} - {"declared"} | {"told"}
+    assert wanted - names == set()
+
+
+def test_page_names_every_field_of_a_pipeline(names: set[str]) -> None:
+    status = PipelineStatus("revenue", "revenue.sql", "", "new", "shop_pipelines.revenue", None, ())
+    wanted = {*status.to_json(), *(field.name for field in fields(CheckStatus))}
     assert wanted - names == set()
