@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from replicator.config import Config, MaintenanceConfig
 from replicator.lake.catalog.metadata import has_deletion_vectors
-from replicator.lake.reading.reader import newest_marker, tables_in
+from replicator.lake.reading.reader import load_readable, newest_marker, tables_in
 from replicator.lake.rows.counts import equality_delete_files, total
 from replicator.maintenance.history import MAINTAINED_KEY, StepRuns, merged_files, step_runs
 from replicator.maintenance.plan import (
@@ -90,10 +89,8 @@ def read_namespaces(
     """Load all tables of the mirror's namespaces, and the `results` that exist. See `tables_in` for `unreadable`."""
     found = {name: tables_in(catalog, name, unreadable) for name in config.lake.namespaces}
     for namespace, name in results:
-        try:
-            found.setdefault(namespace, {})[name] = catalog.load_table((namespace, name))
-        except (NoSuchTableError, NoSuchNamespaceError):
-            continue
+        if (table := load_readable(catalog, namespace, name, unreadable)) is not None:
+            found.setdefault(namespace, {})[name] = table
     return found
 
 

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from replicator.lake.reading.reader import load_readable
 
 CHECKS: Final = "pipeline_checks"
 """The table in the namespace `_ops`; described in docs/how-to/pipelines.md."""
@@ -31,9 +32,8 @@ class CheckStatus:
 
 def read_checks(catalog: Catalog, namespace: str) -> dict[str, tuple[CheckStatus, ...]]:
     """Return pipeline → what its checks found in the last day; `namespace` is that of operational tables."""
-    try:
-        table = catalog.load_table((namespace, CHECKS))
-    except (NoSuchTableError, NoSuchNamespaceError):
+    table = load_readable(catalog, namespace, CHECKS, {})
+    if table is None:
         return {}
     since = (datetime.now(UTC) - _SHOWN).isoformat()
     rows: list[dict[str, Any]] = table.scan(f"checked_at >= '{since}'").to_arrow().to_pylist()

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from replicator.config import Config
-from replicator.errors import PipelineError, ReplicatorError
-from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
+from replicator.errors import LakeUnavailable, PipelineError, ReplicatorError
+from replicator.lake.reading.reader import load_readable, namespace_properties, newest_marker, open_catalog
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.checked import CheckStatus, read_checks
 from replicator.pipelines.files import Broken, PipelineFiles, chosen, read_pipelines
@@ -119,8 +119,7 @@ def _broken(name: str, broken: Broken) -> PipelineStatus:
 
 
 def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition]) -> list[Explained]:
-    file = config.lake.catalog_file
-    if file is not None and not file.exists():
+    if config.lake.is_new:
         # Without a lake, nothing is known of the tables.
         return [Explained(_status(config, definition, None, None, {})) for definition in wanted]
     with open_catalog(config.lake) as catalog:
@@ -140,7 +139,7 @@ def _explained(
     except PipelineError as error:
         problem = error
     result = known.load(definition.output(config.lake.pipelines_namespace))
-    status = _status(config, definition, result, plan, pauses, problem)
+    status = _status(config, definition, result, plan, pauses, known.lost(definition) or problem)
     if plan is None:
         return Explained(status)
     steps = tuple((step.view, step.sql) for step in plan.steps)
@@ -203,16 +202,26 @@ class KnownTables:
     def __init__(self, catalog: Catalog, config: Config, results: Collection[TableName]) -> None:
         self._catalog, self._config, self._results = catalog, config, set(results)
         self._loaded: dict[TableName, Table | None] = {}
+        self._unreadable: dict[str, str] = {}
         self._names: list[TableName] | None = None
 
     def load(self, name: TableName) -> Table | None:
         """Load a table; None if there is none."""
         if name not in self._loaded:
-            try:
-                self._loaded[name] = self._catalog.load_table((name.namespace, name.name))
-            except (NoSuchTableError, NoSuchNamespaceError):
-                self._loaded[name] = None
+            self._loaded[name] = load_readable(self._catalog, name.namespace, name.name, self._unreadable)
         return self._loaded[name]
+
+    def lost(self, definition: Definition) -> LakeUnavailable | None:
+        """Return which of the tables of a pipeline that were loaded cannot be read, and why; None if all can be."""
+        output = definition.output(self._config.lake.pipelines_namespace)
+        found = [
+            f"{name}: {self._unreadable[str(name)]}"
+            for name in self._loaded
+            if str(name) in self._unreadable
+            and (name == output or any(wanted.names(name) for wanted in reads(definition)))
+        ]
+        hint = "restore the files of the lake; the other tables are not affected"
+        return LakeUnavailable("; ".join(found), hint) if found else None
 
     def schemas(self, definition: Definition) -> dict[TableName, InputSchema]:
         """Return the schemas of the tables that a pipeline reads, and if one is missing, the names of all others."""

@@ -105,7 +105,7 @@ def tables_in(catalog: Catalog, namespace: str, unreadable: dict[str, str] | Non
     except NoSuchNamespaceError:
         return {}
     with ThreadPoolExecutor(_PARALLEL_LOADS) as pool:
-        loaded = pool.map(lambda name: _load(catalog, namespace, name, unreadable), names)
+        loaded = pool.map(lambda name: load_readable(catalog, namespace, name, unreadable), names)
         return {name: table for name, table in zip(names, loaded, strict=True) if table is not None}
 
 
@@ -128,12 +128,15 @@ def newest_marker(table: Table) -> CommitMarker | None:
 def _load_table(catalog: Catalog, namespace: str, name: str) -> Table | None:
     try:
         return catalog.load_table((namespace, name))
-    except NoSuchTableError:
+    except (NoSuchTableError, NoSuchNamespaceError):
         # Dropped since it was listed, or not an Iceberg table.
         return None
 
 
-def _load(catalog: Catalog, namespace: str, name: str, unreadable: dict[str, str] | None) -> Table | None:
+def load_readable(
+    catalog: Catalog, namespace: str, name: str, unreadable: dict[str, str] | None = None
+) -> Table | None:
+    """Load a table; None if there is none. See `tables_in` for `unreadable`."""
     if unreadable is None:
         return _load_table(catalog, namespace, name)
     try:
