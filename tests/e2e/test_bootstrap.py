@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from replicator.lake.reading.reader import open_catalog
-from replicator.model.changelog import RowKind
 from tests.e2e.test_conformance import INSERTED, available, execute, source
 from tests.support.canonical_rows import SourceTable, canonical_value
 from tests.support.mirror import FAST_MIRROR, START_S, MirrorProcess, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
-from tests.support.rereads import await_rereads, changes
+from tests.support.rereads import await_rereads
 from tests.support.server_settings import ENVIRONMENTS, USUAL, Environment, server_settings
 from tests.support.source import SourceDatabase
 from tests.workload.column_types import MODES, TABLES, TypeTable
@@ -33,23 +32,6 @@ CRASH_POINTS = (
     "between-reread-commits",
     "after-reread-rename",
 )
-
-
-@pytest.mark.long
-def test_bootstrap_reads_tables_while_they_change(mirror_database: MirroredDatabaseBuilder) -> None:
-    mirrored = mirror_database(tables=2, extra=BY_MIRROR)
-    with running(mirrored.config, mirrored.folder / "out.log") as mirror:
-        with mirrored.writers(1, 2):
-            await_rereads(mirror, 2)
-            mirrored.database.execute("CREATE TABLE late (id INT PRIMARY KEY, name VARCHAR(9))")
-            mirrored.database.execute("INSERT INTO late VALUES (1, 'a'), (2, 'b')")
-            mirrored.database.execute("UPDATE late SET name = 'c' WHERE id = 2")
-            await_rereads(mirror, 3)
-        mirrored.comparison.await_equal(mirror, START_S)
-        mirrored.assert_verified()
-        assert mirror.stop() == 0, mirror.tail()
-    assert mirrored.comparison.assert_changelogs() > 0
-    assert set(changes(mirrored, "t00", "r")) == {RowKind.INSERT}
 
 
 @pytest.mark.fault(

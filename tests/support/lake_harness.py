@@ -7,13 +7,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
 from replicator.config import Config
+from replicator.jvm.class_data_sharing import class_archive
 from replicator.jvm.jars import POSTGRESQL, jars
 from replicator.jvm.spark import build_session, catalog_conf
 from replicator.lake.reading.reader import open_catalog
@@ -44,6 +47,14 @@ _TIME = re.compile(rb'"ts_ms": ?(\d{1,15})\b')
 """A time in an event, in milliseconds since the epoch."""
 
 
+def _written_class_archive(java: Path, libraries: list[Path]) -> Any:
+    """Return the archive of Java's classes. One of several workers does not write it: no later process would use it."""
+    found = class_archive(java, libraries)
+    if found.writes and "PYTEST_XDIST_WORKER" in os.environ:
+        return SimpleNamespace(java_options=tuple, keep=lambda _: None)
+    return found
+
+
 @contextlib.contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
     """Run a small Spark session, whose JVM the lakes of all tests share."""
@@ -53,7 +64,9 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         conf["spark.driver.extraJavaOptions"] = _JAVA_OPTIONS
     # Java keeps something of the session of each test.
     spark = {"master": "local[2]", "driver_memory": "2g", "conf": conf}
-    session = build_session(minimal_config(folder, spark=spark))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("replicator.jvm.spark.class_archive", _written_class_archive)
+        session = build_session(minimal_config(folder, spark=spark))
     try:
         yield session
     finally:

@@ -35,6 +35,7 @@ from tests.support.source import SourceDatabase
 
 COMMAND = str(Path(sys.executable).with_name("replicator"))
 _POLL_S = 0.2
+_LONGEST_REST_S = 4.0
 _UNCHANGED_S = 5.0
 """Seconds until a lake is compared again that has no new commit: the source may have changed."""
 
@@ -62,6 +63,11 @@ min_interval = "1 second"
 """The same for a mirror that reads new tables by itself, and again if that is due."""
 
 
+def rest(began: float) -> None:
+    """Sleep after a question that was asked at `began`: asking must not take the time of what it waits for."""
+    time.sleep(min(max(_POLL_S, 4 * (time.monotonic() - began)), _LONGEST_REST_S))
+
+
 def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:
     """Wait until `condition` returns a true value, and return that."""
     deadline = time.monotonic() + seconds
@@ -70,8 +76,7 @@ def until(condition: Callable[[], Any], *, seconds: float, doing: str) -> Any:
         if answer := condition():
             return answer
         assert time.monotonic() < deadline, f"not within {seconds} s: {doing}"
-        # Asking must not take the time of what it waits for.
-        time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)))
+        rest(began)
 
 
 @dataclass
@@ -250,7 +255,7 @@ class Comparison:
             # Reading all tables each time would use one core of the machine. At the end, all are read once more.
             left = found.keys() or None
             if found:
-                time.sleep(max(_POLL_S, 2 * (time.monotonic() - began)))
+                rest(began)
                 while self._lake_version() == version and time.monotonic() < began + _UNCHANGED_S:
                     time.sleep(_POLL_S)
 

@@ -139,14 +139,6 @@ def test_writer_loses_only_unflushed_events_when_a_replacement_crashes(
     ]
 
 
-def test_writer_refuses_an_archive_that_another_writer_has_open(tmp_path: Path) -> None:
-    with (
-        ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json"),
-        pytest.raises(ArchiveError, match="another process"),
-    ):
-        ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json")
-
-
 def test_writer_refuses_another_topic_prefix(tmp_path: Path) -> None:
     write(tmp_path, [event(0)])
     with pytest.raises(ArchiveError, match="contains events of 'shop'"):
