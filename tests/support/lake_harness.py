@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
-from replicator.config import Config
+from replicator.config import CATALOG_NAME, Config
 from replicator.jvm.class_data_sharing import class_archive
 from replicator.jvm.jars import POSTGRESQL, jars
 from replicator.jvm.spark import build_session, catalog_conf
@@ -112,7 +112,7 @@ class LakeHarness:
         # Spark opens a catalog with the settings of the thread's active session, whichever session asked for it.
         jvm: Any = session._jvm
         jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
-        session.sql("SHOW NAMESPACES IN lake").collect()
+        session._jsparkSession.sessionState().catalogManager().catalog(CATALOG_NAME)
         return session
 
     def write(

@@ -1,6 +1,7 @@
 """The Java classes that the engine calls, through py4j."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -101,6 +102,12 @@ class JavaClasses:
             # Iceberg assigns the element's field id itself when the column is added.
             return self.types.ListType.ofOptional(1, self.types.FloatType.get())
         return self.types.fromPrimitiveString(str(lake_type))
+
+
+@lru_cache(1)
+def classes_of(jvm: Any) -> JavaClasses:
+    """Return the classes of a Java process."""
+    return JavaClasses(jvm)
 
 
 class SparkClasses:

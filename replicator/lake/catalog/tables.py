@@ -18,7 +18,7 @@ from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
 from replicator.lake.catalog.applied_deletes import AppliedDeletes
 from replicator.lake.catalog.exact_commit import begin
-from replicator.lake.catalog.java import JavaClasses, StaticMembers
+from replicator.lake.catalog.java import JavaClasses, StaticMembers, classes_of
 from replicator.lake.catalog.metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.lake.properties import CREATED_KEY
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
@@ -207,7 +207,7 @@ class Lake:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         jvm: Any = spark._jvm  # noqa: SLF001 PySpark offers no public way to the JVM
-        self.classes = JavaClasses(jvm)
+        self.classes = classes_of(jvm)
         self.applied_deletes = AppliedDeletes()
         self._identifiers: dict[tuple[str, str], Any] = {}
         with lake_errors("the lake's catalog cannot be opened"):
