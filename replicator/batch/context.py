@@ -5,7 +5,6 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from replicator.batch.state.decode_queries import DecodeQueries
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.state.misread_rows import MisreadRows
 from replicator.batch.state.partition_counts import PartitionCounts
@@ -43,7 +42,6 @@ class MirrorContext:
     lake: Lake
     ledger: Ledger
     schemas: SchemaTracker
-    decode_queries: DecodeQueries
     quarantine: Quarantine
     row_locations: RowLocationCache
     small_files: SmallFileLog

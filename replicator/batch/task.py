@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.events.executors import DRIVER, SPARK, BatchExecutor
 from replicator.batch.state.partition_counts import number_of
 from replicator.config import TableOptions
-from replicator.jvm.spark import local_frame
+from replicator.decode.records import DriverRecords, Records, SparkRecords
 from replicator.lake.ledger import Progress
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import OffsetRange, PartitionProgress
@@ -100,11 +99,11 @@ class Segment:
         known = (self.context.partition_counts.first(topic), progress.known_partitions(topic))
         return max(number_of(seen), *(count or 0 for count in known))
 
-    def records(self) -> DataFrame:
+    def records(self) -> Records:
         """Return the records of the task: the prefetched ones, else read from the log by Spark."""
         if self.task.records is None:
-            return self.context.log.read(self.context.spark, self.task.ranges)
-        return local_frame(self.context.spark, self.task.records)
+            return SparkRecords(self.context.log.read(self.context.spark, self.task.ranges))
+        return DriverRecords(self.task.records)
 
 
 class TableAwaits(Exception):  # noqa: N818 no error

@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
-
-from replicator.decode.event_frame import Decoding, WriterSchema
+from replicator.decode.decoding import WriterSchema
+from replicator.decode.event_parser import EventParser
+from replicator.decode.records import Records
 from replicator.errors import MissingSchema
-from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition, binlog_number
 from replicator.model.table import TableId
 from replicator.schema.history.versions import SchemaHistory, TableDefinition
@@ -104,8 +102,8 @@ class EventFormat(Protocol):
         """The schema id of records that carry no schema."""
         ...
 
-    def schema_id(self, value: SparkColumn) -> SparkColumn:
-        """Return the id (long) of the schema that a record carries or refers to; `no_schema` if there is none."""
+    def parser(self, schema_ids: Iterable[int] = ()) -> EventParser:
+        """Return the parser of events; it can read the source blocks of events with one of these schemas."""
         ...
 
     def carries_schema(self, value: bytes) -> bool:
@@ -129,10 +127,6 @@ class EventFormat(Protocol):
         """
         ...
 
-    def with_sources(self, records: DataFrame) -> DataFrame:
-        """Add the column `source` to raw records: the source block of each event, null if it has none."""
-        ...
-
     def writer_schema(self, table: TableId, carried: CarriedSchema, history: SchemaHistory) -> WriterSchema:
         """Read the schema that events carry or refer to. Definitions in `history` may add the source's column names.
 
@@ -150,7 +144,7 @@ class EventFormat(Protocol):
         del table, writer_schemas, values
 
     def inspect_records(
-        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: Records
     ) -> None:
         """Learn the encoding of values in events of one schema, if the schema does not determine it.
 
@@ -166,11 +160,4 @@ class EventFormat(Protocol):
 
     def missing_schema(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
         """Return the error for records without a readable schema; `reasons` say why schemas could not be read."""
-        ...
-
-    def decode(self, records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Decode records of one table (partition, offset, timestamp, key, value) to the decoded frame.
-
-        `ranges` are their offset ranges; if there are none, every event counts as one of the last of its range.
-        """
         ...

@@ -1,4 +1,4 @@
-"""The decoded frame: the columns that every event format decodes to, and the schema that an event was written with.
+"""The decoded frame: the columns that every event format decodes to.
 
 The decoded frame has one row for each record that is not a tombstone, with these columns:
 
@@ -26,16 +26,17 @@ timestamp     long     when the record was written to the log, milliseconds sinc
 ============  =======  ==========================================================================================
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from replicator.jvm.position_columns import position_key, row_key, transaction
+from replicator.decode.parsed import ParsedEvents
+from replicator.decode.row_images import Images
+from replicator.decode.schemas.versions import Mask, Places
+from replicator.decode.values import arrow_type
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,
@@ -47,10 +48,7 @@ from replicator.model.batch_stats import (
     UNKNOWN_SCHEMA_CODE,
 )
 from replicator.model.commit_marker import OffsetRange
-from replicator.model.events import METADATA_FIELDS, SOURCE_FIELDS
-from replicator.model.position import LAST_MS, MOST_FILES, MOST_POS
 from replicator.model.table import Column, TableSchema
-from replicator.schema.history.order import Boundary
 
 RANGE_END: Final = 16
 """Number of offsets at the end of a range whose details the statistics of a large batch contain, for markers."""
@@ -71,196 +69,143 @@ EVENT_NUMBERS: Final = (
 EVENT_DETAILS: Final = ("offset", "gtid", "tx_order")
 """Columns that distinguish events with the same position."""
 
-CACHED_EXPRESSIONS: Final = 1024
-"""Number of Spark expressions that each function caches.
-
-Building an expression takes a JVM call for each part, and the expressions of a table are the same in every batch.
-"""
+_NO_TEXT: Final = pa.scalar(None, pa.string())
 
 
-@dataclass(frozen=True, slots=True)
-class WriterSchema:
-    """The schema with which a group of events was written.
+def frame_schema(target: TableSchema, *, for_changelog: bool) -> pa.Schema:
+    """Return the Arrow schema of the decoded frame."""
+    before = target.columns if for_changelog else target.key_columns
+    return pa.schema(
+        [
+            pa.field("partition", pa.int32()),
+            pa.field("offset", pa.int64()),
+            pa.field("op", pa.string()),
+            pa.field("code", pa.int8()),
+            *(pa.field(name, pa.int64()) for name in EVENT_NUMBERS[3:]),
+            pa.field("file", pa.string()),
+            pa.field("gtid", pa.string()),
+            pa.field("in_range_end", pa.bool_()),
+            pa.field("tx_order", pa.int64()),
+            pa.field("before", row_type(before)),
+            pa.field("after", row_type(target.columns)),
+            pa.field("bad", pa.string()),
+            pa.field("raw_key", pa.binary()),
+            pa.field("raw_value", pa.binary()),
+            pa.field("timestamp", pa.int64()),
+        ]
+    )
 
-    Attributes:
-        schema: the columns with their current names, and with their types before masking or hashing.
-        fingerprint: hash of the schema in the events; 0 for events without one.
-        schema_prefix: the text of the events up to the payload, which contains their schema; empty for events
-            without one.
-        first: where it begins to apply; None if it applies from the beginning.
-        end: where it no longer applies; None if it is open.
-        event_key: the columns that are the key of the events, whether or not they identify rows.
+
+def row_type(columns: Sequence[Column]) -> pa.StructType:
+    """Return the type of rows with these columns, all nullable."""
+    return pa.struct([pa.field(c.name, arrow_type(c.type)) for c in columns])
+
+
+def frame(
+    records: pa.Table, events: ParsedEvents, images: Images, key: Sequence[str], schema: pa.Schema, last: Mask
+) -> pa.Table:
+    """Return the decoded frame, of `schema`, from parsed events and their images.
+
+    `key` are the key columns of the events' schema, and `last` says which events are among the last of their ranges.
     """
-
-    schema: TableSchema
-    fingerprint: int = 0
-    schema_prefix: str = ""
-    first: Boundary | None = None
-    end: Boundary | None = None
-    event_key: tuple[str, ...] = ()
-
-    def before_columns(self, *, for_changelog: bool) -> tuple[Column, ...]:
-        """Return the columns that are read of a before-image: all, or without a changelog only the key."""
-        return self.schema.columns if for_changelog else self.schema.key_columns
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """How records of one table are decoded.
-
-    Attributes:
-        writer_schemas: all schemas that the records may have; no two overlap.
-        target: the schema of the `before` and `after` columns, with types for the values of all writer schemas.
-        for_changelog: whether to decode all that a changelog row needs; a mirror needs less.
-        undecodable: the verdict on events with a schema that no writer schema has.
-    """
-
-    writer_schemas: tuple[WriterSchema, ...]
-    target: TableSchema
-    for_changelog: bool
-    undecodable: str = UNKNOWN_SCHEMA
-
-
-def file_number(source: SparkColumn) -> SparkColumn:
-    """Return the number of the binlog file (long) from an event's source block; null if the name has none."""
-    return F.substring_index(source.getField("file"), ".", -1).cast("long")
-
-
-def event_position_key(source: SparkColumn, number: SparkColumn | None = None) -> SparkColumn:
-    """Return the position key of an event from its source block; null if its position or time is invalid.
-
-    If it is not null, `binlog_number` accepts the file name, and the key fits into a long. `number` is a column with
-    `file_number`: without it, Spark computes the number for each of its uses.
-    """
-    number, pos = file_number(source) if number is None else number, source.getField("pos")
-    time = F.coalesce(source.getField("ts_ms"), F.lit(0))
-    real = number.between(0, MOST_FILES) & pos.between(0, MOST_POS) & time.between(0, LAST_MS)
-    return F.when(real, position_key(number, pos))
-
-
-def in_range_end(ranges: Sequence[OffsetRange]) -> SparkColumn:
-    """Return whether an offset is one of the last `RANGE_END` of its range; always true if there are no `ranges`.
-
-    The ends are a map, because literals would be part of the code that Spark generates, which every batch would then
-    compile again.
-    """
-    if not ranges:
-        return F.lit(True)
-    ends = F.create_map(*[F.lit(n) for r in ranges for n in (r.partition, r.end - RANGE_END)])
-    return F.coalesce(F.col("offset") >= F.element_at(ends, F.col("partition")), F.lit(False))
-
-
-@lru_cache(CACHED_EXPRESSIONS)
-def frame_columns(for_changelog: bool) -> tuple[SparkColumn, ...]:
-    """Return the columns of the decoded frame from images, position keys and verdicts.
-
-    Only bad events keep the raw record.
-    """
-    source, op, keep = F.col("source"), F.col("op"), F.col("bad").isNotNull()
-    named = F.lit(True) if for_changelog else F.col("in_range_end")
-    kind = F.when(op.isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
-    return (
-        F.col("partition"),
-        F.col("offset"),
-        F.when(~keep, op).alias("op"),
-        _code().alias("code"),
-        F.col("position_key"),
-        row_key(F.coalesce(source.getField("row"), F.lit(0)), kind).alias("row_key"),
-        source.getField("ts_ms").alias("ts_ms"),
-        F.coalesce(source.getField("server_id"), F.lit(0)).alias("server_id"),
-        *transaction(source.getField("gtid")),
-        F.when(named, source.getField("file")).alias("file"),
+    places = Places.of(events.source)
+    bad = _bad_reason(events, images, places, key)
+    is_bad = pc.is_valid(bad)
+    is_before = pc.fill_null(pc.is_in(events.op, pa.array(["d", "t"])), False)
+    kind = np.where(is_before.to_numpy(zero_copy_only=False), 0, 1)
+    in_end = pa.array(last)
+    named = (
+        pa.repeat(pa.scalar(True), len(in_end))
+        if schema.field("before").type == schema.field("after").type
+        else in_end
+    )
+    columns = {
+        "partition": records.column("partition"),
+        "offset": records.column("offset"),
+        "op": pc.if_else(is_bad, _NO_TEXT, events.op),
+        "code": _codes(events, bad),
+        "position_key": pa.array(places.key, mask=~places.is_known),
+        "row_key": pa.array(places.row << 1 | kind),
+        "ts_ms": events.source["ts_ms"],
+        "server_id": pa.array(places.server_id),
+        "gtid_origin": pa.array(places.origin_hashes()),
+        "gtid_number": pa.array(places.number),
+        "file": pc.if_else(named, events.source["file"], _NO_TEXT),
         # Without a changelog, too: it tells which events were sent again.
-        source.getField("gtid").alias("gtid"),
-        F.col("in_range_end"),
-        F.col("tx_order"),
-        F.col("before"),
-        F.col("after"),
-        F.col("bad"),
-        F.when(keep, F.col("key")).alias("raw_key"),
-        F.when(keep, F.col("value")).alias("raw_value"),
-        F.when(keep, F.col("timestamp")).alias("timestamp"),
-    )
+        "gtid": events.source["gtid"],
+        "in_range_end": in_end,
+        "tx_order": events.tx_order,
+        "before": images.before,
+        "after": images.after,
+        "bad": bad,
+        # Only bad events keep the raw record.
+        "raw_key": _only_if(is_bad, records.column("key")),
+        "raw_value": _only_if(is_bad, records.column("value")),
+        "timestamp": _only_if(is_bad, records.column("timestamp")),
+    }
+    return pa.table(list(columns.values()), schema=schema)
 
 
-def _code() -> SparkColumn:
-    bad, op, snapshot = F.col("bad"), F.col("op"), F.col("source").getField("snapshot")
-    code = F.when(bad == UNKNOWN_SCHEMA, F.lit(UNKNOWN_SCHEMA_CODE)).when(bad.isNotNull(), F.lit(BAD_CODE))
-    code = code.when((op == "r") & (snapshot == "incremental"), F.lit(CHUNK_READ_CODE))
-    code = code.when((op == "r") & snapshot.startswith("last"), F.lit(LAST_READ_CODE))
-    code = code.when((op == "r") & snapshot.startswith("first"), F.lit(FIRST_READ_CODE))
-    code = code.when(op == "m", F.lit(MESSAGE_CODE))
-    for name, number in OP_CODES.items():
-        code = code.when(op == name, F.lit(number))
-    return code.cast("tinyint")
+def in_range_end(records: pa.Table, ranges: Sequence[OffsetRange]) -> Mask:
+    """Return whether events are among the last `RANGE_END` of their range; always true if there are no `ranges`."""
+    partition, offset = (records.column(name).to_numpy() for name in ("partition", "offset"))
+    found = np.full(len(offset), not ranges)
+    for r in ranges:
+        found |= (partition == r.partition) & (offset >= r.end - RANGE_END)
+    return found
 
 
-def bad_reason(reason: SparkColumn, schema: TableSchema) -> SparkColumn:
-    """Return `reason` (a `when` with errors of the record itself), otherwise why the event cannot be applied."""
-    op, before, after = F.col("op"), F.col("before"), F.col("after")
-    null_key = F.lit(False)
-    for name in schema.key:
-        null_key |= F.when(op == "d", before.getField(name)).otherwise(after.getField(name)).isNull()
-    return (
-        reason.when(op.isNull(), F.lit("no op: not a Debezium change event"))
-        .when(~op.isin(*OP_CODES, "m"), F.concat(F.lit("unknown op "), op))
-        .when(F.col("position_key").isNull(), F.lit("no source position"))
-        .when(op.isin("t", "m"), F.lit(None))
-        .when((op == "d") & before.isNull(), F.lit("delete without a before-image"))
-        .when((op != "d") & after.isNull(), F.lit("no after-image"))
-        .when(F.lit(not schema.key) & (op == "u") & before.isNull(), F.lit("update without a before-image"))
-        .when(null_key, F.lit("null in the key"))
-    )
+def _only_if(condition: pa.BooleanArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(condition, values, pa.scalar(None, values.type))
 
 
-_TYPES: Final[Mapping[str, DataType]] = {"string": StringType(), "long": LongType(), "int": IntegerType()}
-SOURCE_TYPES: Final[Mapping[str, DataType]] = {name: _TYPES[kind] for name, kind in SOURCE_FIELDS}
-"""Spark types of the fields that are read from the source block."""
-
-_REMEDY: Final = "; see `replicator check`"
-
-
-def metadata_fields() -> list[StructField]:
-    """Return the metadata fields of a flattened event, as `from_json` reads them."""
-    fields = [StructField("__op", StringType()), StructField("__deleted", StringType())]
-    return fields + [StructField(f"__source_{name}", kind) for name, kind in SOURCE_TYPES.items()]
-
-
-def flat_source(event: SparkColumn, present: Collection[str] = METADATA_FIELDS) -> SparkColumn:
-    """Return the source block of a flattened event that may have the metadata `present`."""
-    written = {name: f"__source_{name}" for name in SOURCE_TYPES}
-    values = {n: event.getField(w) if w in present else F.lit(None) for n, w in written.items()}
-    return F.struct(*[values[name].cast(kind).alias(name) for name, kind in SOURCE_TYPES.items()])
-
-
-def envelope_of(
-    event: SparkColumn, columns: Iterable[Column], present: Collection[str] = METADATA_FIELDS
-) -> list[SparkColumn]:
-    """Return the fields of an envelope from a flattened event, and `lacking`.
-
-    `lacking` says which required metadata is missing; it is null for a valid event. `present` are those of
-    `METADATA_FIELDS` that the event may have.
-    """
-
-    def metadata(name: str, kind: DataType) -> SparkColumn:
-        value = event.getField(name) if name in present else F.lit(None)
-        return value.cast(kind)
-
-    row = F.struct(*[event.getField(c.written).alias(c.written) for c in columns])
-    deleted = metadata("__deleted", StringType())
-    lacking = (
-        F.when(metadata("__op", StringType()).isNull(), F.lit(f"no __op in a flattened event{_REMEDY}"))
-        .when(deleted.isNull(), F.lit(f"no __deleted in a flattened event: deletes would be lost{_REMEDY}"))
-        .when(
-            metadata("__source_file", StringType()).isNull() | metadata("__source_pos", LongType()).isNull(),
-            F.lit(f"no position in a flattened event{_REMEDY}"),
-        )
-    )
-    return [
-        F.when(deleted == "true", row).alias("before"),
-        F.when(deleted != "true", row).alias("after"),
-        flat_source(event, present).alias("source"),
-        metadata("__op", StringType()).alias("op"),
-        F.struct(F.lit(None).cast(LongType()).alias("total_order")).alias("transaction"),
-        lacking.alias("lacking"),
+def _codes(events: ParsedEvents, bad: pa.StringArray) -> pa.Int8Array:
+    """Return the numeric codes of events (see `model.batch_stats`)."""
+    op, snapshot = events.op, events.source["snapshot"]
+    is_read = pc.equal(op, "r")
+    cases = [
+        (pc.equal(bad, UNKNOWN_SCHEMA), UNKNOWN_SCHEMA_CODE),
+        (pc.is_valid(bad), BAD_CODE),
+        (pc.and_(is_read, pc.equal(snapshot, "incremental")), CHUNK_READ_CODE),
+        (pc.and_(is_read, pc.starts_with(snapshot, "last")), LAST_READ_CODE),
+        (pc.and_(is_read, pc.starts_with(snapshot, "first")), FIRST_READ_CODE),
+        (pc.equal(op, "m"), MESSAGE_CODE),
+        *((pc.equal(op, name), number) for name, number in OP_CODES.items()),
     ]
+    return _first(cases, pa.int8())
+
+
+def _first(cases: Sequence[tuple[pa.BooleanArray, object]], kind: pa.DataType) -> pa.Array:
+    """Return the value of the first case that is true; null if there is none."""
+    conditions = [pc.fill_null(condition, False) for condition, _ in cases]
+    names = [str(i) for i in range(len(cases))]
+    values = [pa.scalar(value, kind) if not isinstance(value, pa.Array) else value for _, value in cases]
+    return pc.case_when(pc.make_struct(*conditions, field_names=names), *values)
+
+
+def _bad_reason(events: ParsedEvents, images: Images, places: Places, key: Sequence[str]) -> pa.StringArray:
+    """Return why events cannot be applied; null if they can be."""
+    op, before, after = events.op, images.before, images.after
+    is_delete, no_before, no_after = pc.equal(op, "d"), pc.is_null(before), pc.is_null(after)
+    null_key = pa.repeat(pa.scalar(False), len(op))
+    for name in key:
+        value = pc.if_else(
+            is_delete, pc.is_null(pc.struct_field(before, name)), pc.is_null(pc.struct_field(after, name))
+        )
+        null_key = pc.or_(null_key, value)
+    keyless = pa.scalar(not key)
+    cases = [
+        (pc.is_valid(events.error), events.error),
+        (pc.is_null(op), "no op: not a Debezium change event"),
+        (
+            pc.invert(pc.is_in(op, pa.array([*OP_CODES, "m"]))),
+            pc.binary_join_element_wise("unknown op ", op, ""),
+        ),
+        (pa.array(~places.is_known), "no source position"),
+        (pc.is_in(op, pa.array(["t", "m"])), None),
+        (pc.and_(is_delete, no_before), "delete without a before-image"),
+        (pc.and_(pc.invert(is_delete), no_after), "no after-image"),
+        (pc.and_(keyless, pc.and_(pc.equal(op, "u"), no_before)), "update without a before-image"),
+        (null_key, "null in the key"),
+    ]
+    return _first(cases, pa.string())

@@ -1,115 +1,119 @@
-"""The images of an event: parsed rows → decoded rows → the columns of the target schema, as Spark expressions."""
+"""The images of events: parsed rows → decoded rows → the columns of the target schema."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from replicator.decode.event_frame import WriterSchema
-from replicator.decode.values import decoded, is_given, may_be_unreadable, spark_type, transformed
+from replicator.decode.decoding import WriterSchema
+from replicator.decode.parsed import ParsedEvents, ParsedRow
+from replicator.decode.transforms import transformed
+from replicator.decode.values import arrow_type, decoded
 from replicator.model.column_rules import stored_type
 from replicator.model.table import Column, TableSchema
-from replicator.model.types import MISREAD_TEXTS, Encoding
+from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding, LakeType
+
+_Decoder = Callable[[pa.Array, Column], pa.Array]
 
 
-def decoded_row(row: SparkColumn, columns: Sequence[Column]) -> SparkColumn:
-    """Decode a parsed row and apply column transforms; columns have their names in the event."""
-    return _row_of(row, columns, decoded)
+@dataclass(frozen=True, slots=True)
+class Images:
+    """The images of some events in the target's columns.
+
+    Attributes:
+        before, after: structs, null where the event has no image.
+        unreadable: whether a value of either is invalid for its column.
+    """
+
+    before: pa.StructArray
+    after: pa.StructArray
+    unreadable: pa.BooleanArray
 
 
-def decoded_after(
-    row: SparkColumn, writer_schema: WriterSchema, op: SparkColumn, source: SparkColumn
-) -> SparkColumn:
-    """Decode a parsed after-image as `decoded_row` does, also if the connector read it for a snapshot.
+def images(
+    events: ParsedEvents, writer_schema: WriterSchema, target: TableSchema, *, for_changelog: bool
+) -> Images:
+    """Decode the images of events of one writer schema.
 
     In a snapshot, Debezium 3.6 writes BIT columns of the key in the other byte order: `JdbcValueConverters.convertBits`
     reverses the bytes in place, once for the key and once for the row. An incremental snapshot makes the key once more.
     Text that is misread from the binlog is right in any snapshot.
     """
-    is_read = op == "r"
-    is_whole = is_read & F.coalesce(source.getField("snapshot") != "incremental", F.lit(True))
+    before_columns = writer_schema.before_columns(for_changelog=for_changelog)
+    wanted = target.columns if for_changelog else target.key_columns
+    is_read = pc.fill_null(pc.equal(events.op, "r"), False)
+    is_chunk = pc.fill_null(pc.equal(events.source["snapshot"], "incremental"), False)
+    as_sent = {
+        **dict.fromkeys(MISREAD_TEXTS, is_read),
+        Encoding.BASE64_BITS: pc.and_(is_read, pc.invert(is_chunk)),
+    }
 
-    def value_of(value: SparkColumn, column: Column) -> SparkColumn:
-        found = decoded(value, column)
-        if column.encoding in MISREAD_TEXTS:
-            return F.when(is_read, value).otherwise(found)
-        if column.encoding is Encoding.BASE64_BITS and column.name in writer_schema.event_key:
-            return F.when(is_whole, value).otherwise(found)
-        return found
+    def value_of(values: pa.Array, column: Column) -> pa.Array:
+        found = decoded(values, column)
+        if column.encoding is Encoding.BASE64_BITS and column.name not in writer_schema.event_key:
+            return found
+        sent = as_sent.get(column.encoding)
+        return found if sent is None else pc.if_else(sent, values, found)
 
-    return _row_of(row, writer_schema.schema.columns, value_of)
-
-
-def _row_of(
-    row: SparkColumn, columns: Sequence[Column], value_of: Callable[[SparkColumn, Column], SparkColumn]
-) -> SparkColumn:
-    fields = []
-    for c in columns:
-        value = transformed(value_of(row.getField(c.written), c), c.type, c.transform)
-        fields.append(value.cast(spark_type(stored_type(c))).alias(c.written))
-    return F.when(row.isNotNull(), F.struct(*fields))
+    before, lost_before = _image(events.before, before_columns, wanted, decoded)
+    after, lost_after = _image(events.after, writer_schema.schema.columns, target.columns, value_of)
+    return Images(before, after, pc.or_(lost_before, lost_after))
 
 
-def before_image(
-    row: SparkColumn, writer_schema: WriterSchema, target: TableSchema, for_changelog: bool
-) -> SparkColumn:
-    """Map a before-image made by `decoded_row` to the target's columns."""
-    if for_changelog:
-        return after_image(row, writer_schema, target)
-    return _mapped_row(row, writer_schema.schema.key_columns, target.key_columns)
-
-
-def after_image(row: SparkColumn, writer_schema: WriterSchema, target: TableSchema) -> SparkColumn:
-    """Map an after-image made by `decoded_row` to the target's columns."""
-    return _mapped_row(row, writer_schema.schema.columns, target.columns)
-
-
-def _mapped_row(row: SparkColumn, columns: Sequence[Column], target: Sequence[Column]) -> SparkColumn:
-    """Map a row to the target's columns; columns that the event lacks are filled as the source fills them."""
-    if [(c.written, stored_type(c)) for c in columns] == [(c.name, c.type) for c in target]:
-        return row
-    known = {c.name: c for c in columns}
-    fields = []
+def _image(
+    row: ParsedRow, columns: Sequence[Column], target: Sequence[Column], value_of: _Decoder
+) -> tuple[pa.StructArray, pa.BooleanArray]:
+    """Return an image in the target's columns, and whether it has a value that is invalid for its column."""
+    unreadable = pa.repeat(pa.scalar(False), len(row.present))
+    known: dict[str, tuple[Column, pa.Array]] = {}
+    for column in columns:
+        given = row.values[column.written]
+        found = value_of(given, column)
+        unreadable = pc.or_(unreadable, pc.and_(pc.is_valid(given), pc.is_null(found)))
+        known[column.name] = column, transformed(found, column.type, column.transform)
+    values = []
     for wanted in target:
-        own = known.get(wanted.name)
-        if own is None:
-            # Spark considers a constant never null, which would not fit a row that is null as a whole.
-            value = F.when(row.isNotNull(), F.lit(wanted.fill)).cast(spark_type(wanted.type))
-        else:
-            # A value written before a type change may arrive late and be invalid for the new type.
-            given = row.getField(own.written)
-            loose = not wanted.type.holds(stored_type(own))
-            value = (given.try_cast if loose else given.cast)(spark_type(wanted.type))
-        fields.append(value.alias(wanted.name))
-    return F.when(row.isNotNull(), F.struct(*fields))
+        if wanted.name not in known:
+            values.append(filled(wanted, len(row.present)))
+            continue
+        column, found = known[wanted.name]
+        fitting = _as_type(found, stored_type(column), wanted.type)
+        unreadable = pc.or_(unreadable, pc.and_(pc.is_valid(found), pc.is_null(fitting)))
+        values.append(fitting)
+    fields = [pa.field(c.name, arrow_type(c.type)) for c in target]
+    mask = pc.invert(row.present)
+    return pa.StructArray.from_arrays(values, fields=fields, mask=mask), pc.and_(unreadable, row.present)
 
 
-def present_values(
-    before: SparkColumn, after: SparkColumn, schema: TableSchema, for_changelog: bool
-) -> SparkColumn:
-    """Count the values in parsed rows that are present and may be unreadable."""
-    checked = [
-        (row.getField(c.written), c) for row, c in _possibly_unreadable(before, after, schema, for_changelog)
-    ]
-    return _count([F.coalesce(is_given(value, c), F.lit(False)) for value, c in checked])
+def filled(column: Column, count: int) -> pa.Array:
+    """Return the value that the source writes to existing rows when it adds a column, `count` times."""
+    kind = arrow_type(column.type)
+    if column.fill is None:
+        return pa.nulls(count, kind)
+    return pa.repeat(_of_text(column.fill, column.type), count)
 
 
-def readable_values(schema: TableSchema, for_changelog: bool) -> SparkColumn:
-    """Count the values in images of those that may be unreadable; it equals `present_values` if all were readable."""
-    values = _possibly_unreadable(F.col("before"), F.col("after"), schema, for_changelog)
-    return _count([row.getField(c.name).isNotNull() for row, c in values])
+def _of_text(text: str, lake_type: LakeType) -> pa.Scalar:
+    kind = arrow_type(lake_type)
+    if lake_type == TIMESTAMPTZ:
+        return pa.scalar(text).cast(pa.timestamp("us")).cast(kind)
+    return pa.scalar(text.encode() if lake_type.name == "binary" else text).cast(kind)
 
 
-def _possibly_unreadable(
-    before: SparkColumn, after: SparkColumn, schema: TableSchema, for_changelog: bool
-) -> list[tuple[SparkColumn, Column]]:
-    columns = [(before, c) for c in (schema.columns if for_changelog else schema.key_columns)]
-    columns += [(after, c) for c in schema.columns]
-    return [(row, c) for row, c in columns if may_be_unreadable(c)]
-
-
-def _count(conditions: Sequence[SparkColumn]) -> SparkColumn:
-    total = F.lit(0)
-    for condition in conditions:
-        total += condition.cast("int")
-    return total
+def _as_type(values: pa.Array, own: LakeType, wanted: LakeType) -> pa.Array:
+    """Return values of an older type of a column in its type; null for those that it does not hold."""
+    if own == wanted:
+        return values
+    kind = arrow_type(wanted)
+    try:
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    found = []
+    for i in range(len(values)):
+        try:
+            found.append(values.slice(i, 1).cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found.append(pa.nulls(1, kind))
+    return pa.concat_arrays(found)

@@ -6,8 +6,6 @@ from typing import Final
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
-LONG_TEXTS: Final = {"maxStringLen": str((1 << 31) - 1)}
-"""Option of `from_json`: without it, texts with a string of more than 20,000,000 characters cannot be read."""
 _PIECE: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^"]++'
 """A string of a JSON text, or everything up to the next one."""
 _EXPANSION: Final = r"(?<![\d.])(\d+\.\d{31,}|\d{21,})(?![\d.eE])"

@@ -1,4 +1,4 @@
-"""Binlog positions and transactions in decoded frames: Spark's form of `PackedPosition` and `Transaction`."""
+"""Binlog positions in decoded frames: Spark's form of `PackedPosition`."""
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
@@ -24,18 +24,3 @@ def pos_of(packed: SparkColumn) -> SparkColumn:
 def row_of(packed: SparkColumn) -> SparkColumn:
     """Return the index of the row of a row key."""
     return F.shiftright(packed, 1).cast("int")
-
-
-def transaction(gtid: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
-    """Return a hash of a GTID's origin and its number, both 0 without a GTID, as `gtid_origin` and `gtid_number`."""
-    number = F.substring_index(gtid, ":", -1)
-    origin = gtid.substr(F.lit(1), F.length(gtid) - F.length(number))
-    return (
-        F.when(gtid.isNotNull(), origin_hash(origin)).otherwise(F.lit(0)).alias("gtid_origin"),
-        F.coalesce(number.cast("long"), F.lit(0)).alias("gtid_number"),
-    )
-
-
-def origin_hash(origin: SparkColumn) -> SparkColumn:
-    """Return the hash of an origin with its final colon."""
-    return F.xxhash64(origin)

@@ -65,13 +65,6 @@ _WIDE_ROWS: Final = "-XX:-DontCompileHugeMethods"
 _OFTEN_USED: Final = ("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions")
 """Classes that PySpark looks up whenever it builds an expression."""
 
-_LARGEST_VALUE: Final = 128 << 20
-_AVRO_LIMITS: Final = " ".join(
-    f"-Dorg.apache.avro.limits.{kind}.maxLength={limit}"
-    # Bytes that are not Avro may announce a length of 2 GB; the memory would be allocated before the error is found.
-    for kind, limit in (("bytes", _LARGEST_VALUE), ("string", _LARGEST_VALUE), ("collectionItems", 1 << 20))
-)
-
 
 def build_session(config: Config) -> SparkSession:
     """Start (or reuse) the session for this mirror; the first call fetches the Java libraries.
@@ -153,7 +146,7 @@ def _java(config: Config, conf: Mapping[str, str], java: Path) -> Any:
     classes = class_archive(java, [*libraries, Path(pyspark.__file__).parent / "jars"])
     # Before it lets the heap grow, the parallel collector scans all of it, twice in a large batch.
     heap = f"-Xms{config.spark.driver_memory}"
-    options = [*classes.java_options(), heap, _WIDE_ROWS, _AVRO_LIMITS, early.get(_DEFAULT_OPTIONS, "")]
+    options = [*classes.java_options(), heap, _WIDE_ROWS, early.get(_DEFAULT_OPTIONS, "")]
     early |= {"spark.master": config.spark.master, _DEFAULT_OPTIONS: " ".join(options)}
     gateway: Any = launch_java(early, config.mirror.state_dir)
     # A service manager sends signals to every process that it finds.
@@ -261,7 +254,7 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         # On the class path the JVM finds the libraries at once; spark.jars would copy 60 MB on each start.
         _CLASS_PATH: os.pathsep.join(map(str, jars)),
         "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
-        "spark.executor.defaultJavaOptions": f"{_WIDE_ROWS} {_AVRO_LIMITS}",
+        "spark.executor.defaultJavaOptions": _WIDE_ROWS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
@@ -287,14 +280,15 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         # Spark traverses the rows of a local relation in each step of planning.
         "spark.sql.execution.arrow.localRelationThreshold": "1MB",
         "spark.sql.files.minPartitionNum": str(os.cpu_count() or 1),
+        # The records that a Python worker decodes at a time.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "64MB",
+        "spark.python.daemon.module": "replicator.decode.worker_daemon",
         "spark.sql.parquet.fieldId.write.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         **catalog_conf(config.lake),
         f"spark.sql.catalog.{STAGED_CATALOG}": "org.apache.iceberg.spark.SparkRewriteTableCatalog",
     }
-    if config.columns.hash_key is not None:
-        # The key of the hashes appears in plans as two literals of this length; Spark redacts them in its output.
-        conf["spark.sql.redaction.string.regex"] = "[0-9a-fA-F]{128}"
     if config.spark.is_local:
         # One process: nothing must reach it from outside.
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

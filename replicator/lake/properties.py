@@ -9,6 +9,9 @@ from replicator.errors import LakeUnavailable
 from replicator.model.recorded import reading, texts_in
 from replicator.model.tags import TagRecord, recorded_tags
 
+PIPELINE_CHECKS: Final = "pipeline_checks"
+"""The table in `_ops` with what the checks of pipelines counted; described in docs/how-to/pipelines.md."""
+
 CREATED_KEY: Final = "replicator.created-in"
 """Property of a table: the location at which the mirror created it. Tables of earlier versions lack it."""
 

@@ -12,6 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from replicator.config import Config, MaintenanceConfig
 from replicator.lake.catalog.metadata import has_deletion_vectors
+from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.lake.reading.reader import load_readable, newest_marker, tables_in
 from replicator.lake.rows.counts import equality_delete_files, total
 from replicator.maintenance.history import MAINTAINED_KEY, StepRuns, merged_files, step_runs
@@ -29,8 +30,6 @@ from replicator.model.table import RESULT_KEY, SOURCE_KEY
 
 QUARANTINE: Final = "quarantine"
 """The name of the quarantine table, as `lake.quarantine` has it."""
-CHECKS: Final = "pipeline_checks"
-"""The name of the table with what the checks of pipelines counted, as `pipelines.checked` has it."""
 _PARALLEL_READS: Final = 8
 
 Namespaces = Mapping[str, Mapping[str, Table]]
@@ -104,7 +103,7 @@ def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTabl
     for namespace, name, table in ((n, name, t) for n in namespaces for name, t in namespaces[n].items()):
         if namespace != ops and (marker := newest_marker(table)) is not None:
             yield MirrorTable(Target(namespace, name, _source(config, table, marker)), table, marker.mirror)
-    for name in (QUARANTINE, CHECKS):
+    for name in (QUARANTINE, PIPELINE_CHECKS):
         if name in (own := namespaces.get(ops, {})):
             yield MirrorTable(Target(ops, name, None), own[name], None)
 

@@ -1,15 +1,11 @@
 """How a column rule changes each value before it is written: a keyed hash, or a mask."""
 
-import hashlib
 import hmac
 from dataclasses import dataclass, field
 from typing import Final
 
 MASKED: Final = "*"
 """Replacement for each character that a mask hides."""
-
-_BLOCK: Final = 64
-"""Block size of SHA-256, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +16,6 @@ class KeyedHash:
     """
 
     key: bytes = field(repr=False)
-
-    @property
-    def pads(self) -> tuple[bytes, bytes]:
-        """The inner and the outer key block of HMAC (RFC 2104)."""
-        key = self.key if len(self.key) <= _BLOCK else hashlib.sha256(self.key).digest()
-        block = key.ljust(_BLOCK, b"\0")
-        return bytes(b ^ 0x36 for b in block), bytes(b ^ 0x5C for b in block)
 
     def of_text(self, text: str) -> str:
         """Return the stored value of a value with the canonical text `text`."""

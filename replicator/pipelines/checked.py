@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
 
+from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.lake.reading.reader import load_readable
 
-CHECKS: Final = "pipeline_checks"
-"""The table in the namespace `_ops`; described in docs/how-to/pipelines.md."""
 _SHOWN: Final = timedelta(days=1)
 
 
@@ -32,7 +31,7 @@ class CheckStatus:
 
 def read_checks(catalog: Catalog, namespace: str) -> dict[str, tuple[CheckStatus, ...]]:
     """Return pipeline → what its checks found in the last day; `namespace` is that of operational tables."""
-    table = load_readable(catalog, namespace, CHECKS, {})
+    table = load_readable(catalog, namespace, PIPELINE_CHECKS, {})
     if table is None:
         return {}
     since = (datetime.now(UTC) - _SHOWN).isoformat()

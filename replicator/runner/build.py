@@ -8,7 +8,6 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
-from replicator.batch.state.decode_queries import DecodeQueries
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.config import ColumnRuleBook, Config, KafkaLog
 from replicator.decode.avro.format import AvroFormat
@@ -140,7 +139,6 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
             reads_again=log.grows and config.can_read_source,
             was_recovered=recoveries.has,
         ),
-        decode_queries=DecodeQueries(spark, config.mirror.state_dir),
         quarantine=quarantine,
         row_locations=RowLocationCache(config.mirror.state_dir, config.apply.max_index_size),
         small_files=SmallFileLog(),

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from replicator.config import Config
 from replicator.errors import ConfigError, JavaGone, ReplicatorError, UsageError
 from replicator.jvm.spark import first_line, own_session
-from replicator.pipelines.checked import CHECKS
+from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.pipelines.files import PipelineFiles, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
 from replicator.pipelines.query.definition import Definition
@@ -122,7 +122,7 @@ class PipelineThread:
             written = [r.table for r in results if isinstance(r, Refreshed) and r.outcome is not Outcome.SAME]
             tables = [name for table in written for name in (table, table.changes)]
             if any(d.expectations for d in definitions):
-                tables.append(TableName(self._config.lake.ops_namespace, CHECKS))
+                tables.append(TableName(self._config.lake.ops_namespace, PIPELINE_CHECKS))
             self._upkeep.run(pipelines.lake, tables if written else [])
             self._note(definitions, due, now)
         left = min(self._due[d.name] for d in definitions) - time.monotonic()

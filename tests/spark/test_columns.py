@@ -1,18 +1,12 @@
 """Columns that are excluded, masked or hashed: their values are written nowhere."""
 
 import hmac
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import functions as F
 
-from replicator.decode.values import transformed
-from replicator.jvm.spark import session_conf
-from replicator.model.transforms import FixedText, KeepLast, KeyedHash
-from replicator.model.types import LakeType
 from tests.oracle.events import (
     ColumnSpec,
     Place,
@@ -168,54 +162,3 @@ def test_table_pauses_when_a_column_rule_excludes_its_key(lake: LakeHarness) -> 
     lake.write([defined(COLUMNS, 4, "CREATE"), record("c", 10, after=user(1, None))])
     (reason,) = lake.catch_up(lake.config(columns={"include": ["email"]})).summary().paused.values()
     assert reason == "column id of shop.users is in the key and must not be excluded or masked"
-
-
-VALUES = (
-    ("boolean", "true", "true"),
-    ("int", "-5", "-5"),
-    ("long", "9223372036854775807", "9223372036854775807"),
-    ("double", "0.5D", "0.5"),
-    ("decimal(20, 10)", "cast('0.0000000001' as decimal(20,10))", "0.0000000001"),
-    ("decimal(38, 0)", f"cast('-{'9' * 38}' as decimal(38,0))", "-" + "9" * 38),
-    ("decimal(38, 38)", f"cast('0.{'9' * 38}' as decimal(38,38))", f"{Decimal('0.' + '9' * 38)}"),
-    ("string", "'größe 🦊 \\u0000'", "größe 🦊 \x00"),
-    ("string", "''", ""),
-    ("date", "date'2024-02-29'", "2024-02-29"),
-    ("timestamp", "timestamp_ntz'2024-02-29 10:00:00.120000'", "2024-02-29 10:00:00.12"),
-    ("timestamptz", "timestamp'2024-02-29 10:00:00Z'", "2024-02-29 10:00:00"),
-)
-
-
-def test_transforms_in_spark_equal_those_in_python_for_every_type(lake: LakeHarness) -> None:
-    transforms = (KeyedHash(KEY.encode()), KeyedHash(b"k" * 100), KeepLast(3), FixedText("it's `x`"))
-    frame = lake.base.sql("select " + ", ".join(f"{text} as v{i}" for i, (_, text, _) in enumerate(VALUES)))
-    columns = [
-        transformed(frame[f"v{i}"], LakeType.parse(kind), transform)
-        for i, (kind, _, _) in enumerate(VALUES)
-        for transform in transforms
-    ]
-    (row,) = frame.select(*columns).collect()
-    assert list(row) == [transform.of_text(text) for _, _, text in VALUES for transform in transforms]
-
-
-def test_hash_key_is_not_shown_in_spark_plans(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HASH_KEY", KEY)
-    config = lake.config(columns={"hash": ["x"], "hash_key": {"env": "HASH_KEY"}})
-    name = "spark.sql.redaction.string.regex"
-    assert name not in session_conf(lake.config(), [])
-    session = lake.base.newSession()
-    session.conf.set(name, session_conf(config, [])[name])
-    transform = KeyedHash(KEY.encode())
-    frame = session.sql("select 'x' as v").select(transformed(F.col("v"), LakeType("string"), transform))
-    shown = str(frame._jdf.queryExecution().toString()).lower()
-    assert "sha2" in shown
-    assert not [pad for pad in transform.pads if pad.hex() in shown]
-
-
-def test_binary_values_are_hashed_as_bytes_and_masked_as_hexadecimal_text(lake: LakeHarness) -> None:
-    frame = lake.base.sql("select X'00FF' as b, cast(null as binary) as n")
-    binary = LakeType("binary")
-    transforms = (KeyedHash(KEY.encode()), KeepLast(2))
-    columns = [transformed(frame[name], binary, transform) for name in ("b", "n") for transform in transforms]
-    (row,) = frame.select(*columns).collect()
-    assert list(row) == [hmac.new(KEY.encode(), b"\x00\xff", "sha256").hexdigest(), "**FF", None, None]

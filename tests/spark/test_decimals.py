@@ -1,17 +1,9 @@
 """Decimals in every encoding of connectors, through complete batches."""
 
-import random
-from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
 
-from replicator.decode.values import decoded, parsed_type
-from replicator.model.table import Column
-from replicator.model.types import Encoding, decimal
 from tests.oracle.events import (
     Place,
     schema_change_event,
@@ -62,19 +54,3 @@ def test_decimals_are_read_when_they_change_from_numbers_to_text(lake: LakeHarne
     rows = sorted(lake.rows("orders"), key=lambda r: r["id"])
     shown = [None if r["price"] is None else str(r["price"]) for r in rows]
     assert shown == ["1.50", "2.00", "12.30", None, "-7.00", "3.25"]
-
-
-def test_decimals_of_15_digits_are_exact_when_written_as_numbers(spark: SparkSession) -> None:
-    """Such numbers are read as doubles."""
-    draw = random.Random(7)
-    for scale in (0, 2, 7, 15):
-        column = Column("c", decimal(15, scale), Encoding.NUMBER)
-        unscaled = [
-            draw.randrange(-(10 ** draw.randint(1, 15)) + 1, 10 ** draw.randint(1, 15)) for _ in range(2000)
-        ]
-        exact = [Decimal(n).scaleb(-scale) for n in unscaled]
-        texts = [(f'{{"c":{n:f}}}',) for n in exact] + [(f'{{"c":{n:E}}}',) for n in exact]
-        row = StructType([StructField("c", parsed_type(column))])
-        events = spark.createDataFrame(texts, "value string").select(F.from_json("value", row).alias("e"))
-        read = events.select(decoded(F.col("e.c"), column).alias("c")).toArrow()["c"].to_pylist()
-        assert read == exact * 2

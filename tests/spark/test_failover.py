@@ -1,16 +1,9 @@
 """Events and definitions from the binlogs of several servers: the second one has lower file numbers."""
 
-import random
 from dataclasses import replace
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from replicator.decode.schemas.versions import is_in_range, is_past
-from replicator.model.gtid import BLOCK
-from replicator.model.position import SourcePosition
-from replicator.schema.history.order import CLOCK_MS, Boundary, VersionStart, binlog_key
 from tests.oracle.events import (
     ColumnSpec,
     Place,
@@ -91,52 +84,6 @@ def test_schema_changes_of_each_server_apply_to_its_own_events(
     found = sorted((r["id"], r["title"], r["price"], r["note"]) for r in lake.rows("orders"))
     assert found == wanted
     assert len(lake.rows("orders", "shop_changes")) == len(wanted)
-
-
-def test_expressions_have_the_rules_of_the_values(spark: SparkSession) -> None:
-    chance = random.Random(4)
-
-    def gtid() -> str | None:
-        choice = chance.choice([None, A, B, f"{A}:tag", "odd"])
-        number = chance.randrange(1, 5) + chance.choice([0, 0, BLOCK - 2, BLOCK])
-        return choice if choice in (None, "odd") else f"{choice}:{number}"
-
-    def time() -> int:
-        near = chance.choice([0, CLOCK_MS, CLOCK_MS + 1])
-        return chance.choice([0, T0, T0 + near, T0 - near])
-
-    def key() -> int:
-        return binlog_key(SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100))
-
-    def keys() -> frozenset[int]:
-        return frozenset(key() for _ in range(chance.choice((0, 0, 1, 2))))
-
-    starts = tuple(VersionStart(key(), gtid(), time(), keys()) for _ in range(6))
-    events = [
-        (
-            SourcePosition(f"b.{chance.randrange(1, 4):06d}", 100, 0, chance.choice((0, 1)), gtid()),
-            time(),
-        )
-        for _ in range(300)
-    ]
-    rows = [(i, (p.file, p.pos, t, p.server_id or None, p.gtid)) for i, (p, t) in enumerate(events)]
-    fields = "file: string, pos: bigint, ts_ms: bigint, server_id: bigint, gtid: string"
-    frame = spark.createDataFrame(rows, f"number int, source struct<{fields}>")
-    source = F.col("source")
-    boundaries = [Boundary(i, starts[i:]) for i in (2, 4)]
-    ranges = [(None, boundaries[0]), (boundaries[0], boundaries[1]), (boundaries[1], None)]
-    found = frame.select(
-        "number",
-        *[is_past(source, (start,)).alias(f"p{i}") for i, start in enumerate(starts)],
-        *[is_in_range(source, *bounds).alias(f"r{i}") for i, bounds in enumerate(ranges)],
-    ).collect()
-    assert len(found) == len(events)
-    for row in found:
-        position, ts_ms = events[row["number"]]
-        wanted = [start.is_before(position, ts_ms, is_row=not position.server_id) for start in starts]
-        assert [row[f"p{i}"] for i in range(len(starts))] == wanted, (position, ts_ms)
-        # Each event is in exactly one range.
-        assert [row[f"r{i}"] for i in range(3)].count(True) == 1
 
 
 PAGE = (ColumnSpec("page", "varchar"),)

@@ -8,6 +8,7 @@ import pytest
 
 from replicator.batch import MirrorContext
 from replicator.batch.steps import decode
+from replicator.decode.decoder import Decoder
 from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.runner.build import event_format
 from replicator.runner.scheduler import Scheduler
@@ -36,13 +37,14 @@ def counted(method: Callable[..., Any], name: str, done: list[str]) -> Callable[
 
 
 @pytest.fixture
-def passes(lake: LakeHarness) -> list[str]:
+def passes(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect the passes over all records of a batch, of every mirror of `lake`."""
     done: list[str] = []
+    for name in ("decode", "frame"):
+        monkeypatch.setattr(Decoder, name, counted(getattr(Decoder, name), "decode", done))
 
     def counting(context: MirrorContext) -> MirrorContext:
         tracker: Any = SchemaTracker(event_format(context.config, context.log))
-        tracker.format.decode = counted(tracker.format.decode, "decode", done)
         tracker.discovery.learn = counted(tracker.discovery.learn, "learn", done)
         return replace(context, schemas=tracker)
 

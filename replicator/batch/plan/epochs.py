@@ -7,12 +7,14 @@ the snapshot removes all earlier rows, in the order of offsets.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
-from pyspark.sql import functions as F
+import numpy as np
 
 from replicator.batch.context import MirrorContext
+from replicator.batch.plan.places import OTHERS, first_offsets
 from replicator.batch.task import Segment
-from replicator.decode.schemas.versions import is_row_of
+from replicator.decode.schemas.versions import Longs, Places
 from replicator.errors import SnapshotLacksTable, SourceChanged
 from replicator.model.commit_marker import PartitionProgress
 from replicator.model.roles import LakeRole
@@ -86,12 +88,15 @@ def first_rows(segment: Segment, epoch: int) -> dict[int, int]:
         SourceChanged: the topic has several partitions, so the order of their events is not known.
     """
     table, position = segment.table, segment.history.versions[epoch].position
-    records = segment.context.schemas.format.with_sources(segment.records())
-    rows = records.where(F.col("value").isNotNull() & is_row_of(F.col("source"), binlog_key(position)))
-    found = rows.groupBy("partition").agg(F.min("offset").alias("first")).collect()
-    if found and any(r.partition for r in segment.task.ranges):
+    rows = first_offsets(segment, partial(_rows_at, binlog_key(position))).get(0, {})
+    if rows and any(r.partition for r in segment.task.ranges):
         raise unordered_snapshot(table, str(position))
-    return {row["partition"]: row["first"] for row in found}
+    return rows
+
+
+def _rows_at(key: int, places: Places) -> Longs:
+    """Return 0 for rows of the initial snapshot at a `binlog_key`."""
+    return np.where(places.is_known & places.is_row & (places.key == key), 0, OTHERS)
 
 
 def refuse_missing_rows(context: MirrorContext, table: TableId) -> None:

@@ -1,21 +1,23 @@
 """Splits tasks into schema segments: at schema changes before and after which rows must not be handled together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.plan.epochs import first_rows, next_epoch, refuse_next_epoch
+from replicator.batch.plan.places import OTHERS, first_offsets
 from replicator.batch.task import Segment, TableTask
-from replicator.decode.event_frame import event_position_key
-from replicator.decode.schemas.versions import is_past
+from replicator.decode.schemas.versions import Longs, Places, is_past
 from replicator.errors import UnsupportedChange
 from replicator.lake.ledger import Progress
 from replicator.model.table import TableId
+from replicator.schema.history.order import VersionStart
 from replicator.schema.history.versions import BEGINNING, SchemaHistory
 
 _NO_END: Final = 1 << 62
@@ -115,16 +117,16 @@ def _segments(whole: Segment, before: int | None, *, ends: bool) -> list[TableTa
 def _first_offsets(whole: Segment) -> dict[int, dict[int, int]]:
     """Return version index → partition → the offset of the version's first event in the task."""
     task, history = whole.task, whole.history
-    records = whole.context.schemas.format.with_sources(whole.records())
     oldest = 0 if task.since_schema_at is None else history.index_at(task.since_schema_at)
-    source, version = F.col("source"), F.lit(oldest)
-    for i, v in enumerate(history.versions[oldest + 1 :], start=oldest + 1):
-        version = F.when(is_past(source, (v.start,)), F.lit(i)).otherwise(version)
-    events = records.where(F.col("value").isNotNull() & event_position_key(source).isNotNull())
-    found: dict[int, dict[int, int]] = {}
-    firsts = events.groupBy("partition", version.alias("version")).agg(F.min("offset").alias("first"))
-    for row in firsts.collect():
-        found.setdefault(row["version"], {})[row["partition"]] = row["first"]
+    starts = tuple(v.start for v in history.versions[oldest + 1 :])
+    return first_offsets(whole, partial(_versions, oldest, starts))
+
+
+def _versions(oldest: int, starts: Sequence[VersionStart], places: Places) -> Longs:
+    """Return the index of each event's version: `oldest`, or a later one, which begin at `starts`."""
+    found = np.where(places.is_known, oldest, OTHERS)
+    for i, start in enumerate(starts, start=oldest + 1):
+        found[is_past(places, (start,))] = i
     return found
 
 

@@ -12,14 +12,16 @@ it (`PendingTag.proven`). Until then, a table waits if only some of its partitio
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from pyspark.sql import functions as F
+import numpy as np
 
 from replicator.batch.context import MirrorContext
+from replicator.batch.plan.places import first_offsets
 from replicator.batch.plan.segments import cut_task
 from replicator.batch.state.tagging import PendingTag
 from replicator.batch.task import Segment, TableAwaits, TableTask
-from replicator.decode.event_frame import event_position_key
+from replicator.decode.schemas.versions import Longs, Places
 from replicator.errors import CommitConflict
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.tags import create_tag, has_tag
@@ -79,25 +81,26 @@ def _first_after(whole: Segment, tag: PendingTag) -> dict[int, int]:
 
     Events of several servers are a problem of the tag: their positions do not compare.
     """
-    events = whole.context.schemas.format.with_sources(whole.records()).where(F.col("value").isNotNull())
-    at, server = event_position_key(F.col("source")), F.col("source").getField("server_id")
-    found = (
-        events.groupBy("partition")
-        .agg(
-            F.min(F.when(at >= tag.position_key, F.col("offset"))).alias("first"),
-            F.collect_set(F.when(server > 0, server)).alias("servers"),
-        )
-        .collect()
-    )
+    found = first_offsets(whole, partial(_servers, tag.position_key))
     marker = whole.progress.resume_marker
-    servers = {int(number) for row in found for number in row.servers}
+    servers = {server for place in found if (server := place >> 1)}
     if marker is not None and marker.position is not None and marker.position.server_id:
         servers.add(marker.position.server_id)
     if len(servers) > 1:
         tag.problems[whole.table] = (
             f"{whole.table} has changes of several MySQL servers, whose positions cannot be compared"
         )
-    return {row.partition: row.first for row in found if row.first is not None}
+    first: dict[int, int] = {}
+    for place, offsets in found.items():
+        for partition, offset in offsets.items() if place & 1 else ():
+            first[partition] = min(offset, first.get(partition, offset))
+    return first
+
+
+def _servers(position_key: int, places: Places) -> Longs:
+    """Return the server id of each event (31 bits or more), and in the lowest bit whether it is after a position."""
+    after = places.is_known & (places.key >= position_key)
+    return np.maximum(places.server_id, 0) << 1 | after
 
 
 def has_later_schema(context: MirrorContext, table: TableId, tag: PendingTag) -> bool:

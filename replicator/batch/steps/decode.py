@@ -8,7 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.context import column_rules
@@ -18,16 +17,18 @@ from replicator.batch.events.net_changes import has_short_key, key_columns
 from replicator.batch.events.redelivery import interrupted
 from replicator.batch.evolution.late_definitions import check_definition
 from replicator.batch.plan.epochs import oldest_version
-from replicator.batch.state.decode_queries import without_tombstones
 from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
-from replicator.decode.event_frame import EVENT_DETAILS, Decoding, WriterSchema
+from replicator.decode.decoder import Decoder
+from replicator.decode.decoding import Decoding, WriterSchema
+from replicator.decode.event_frame import EVENT_DETAILS
+from replicator.decode.records import DriverRecords
 from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA, BatchStats
-from replicator.model.commit_marker import OffsetRange, PartitionProgress
+from replicator.model.commit_marker import PartitionProgress
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING
@@ -120,7 +121,7 @@ class _SchemaDiscovery:
             values = first.column("value").to_pylist()
             carried = any(map(schemas.format.carries_schema, values))
             if carried:
-                sample = local_frame(context.spark, first)
+                sample = DriverRecords(first)
                 learned = schemas.discovery.learn_from_sample(table, sample, patient=context.log.grows)
                 if learned or self.found_version():
                     return learned
@@ -213,18 +214,14 @@ def _decode(
 
 
 def _events(segment: Segment, decoding: Decoding) -> MaterializedEvents:
-    """Decode and materialize the records; few of them by a query that was planned for earlier ones."""
+    """Decode and materialize the records: few of them on the driver."""
     context, task = segment.context, segment.task
-
-    def decode_records(records: DataFrame, ranges: Sequence[OffsetRange] = ()) -> DataFrame:
-        return context.schemas.format.decode(records, decoding, ranges)
-
-    if task.records is not None:
-        query = context.decode_queries.query(task.table, decoding, decode_records)
-        if query is not None:
-            rows, schema = query.run(without_tombstones(task.records)), query.schema
-            return DriverEvents(rows, lambda: local_frame(context.spark, rows, schema))
-    return task.executor.materialize(decode_records(segment.records(), task.ranges))
+    parser = context.schemas.format.parser(e.fingerprint for e in decoding.writer_schemas)
+    if task.records is None:
+        frame = Decoder(parser, decoding, task.ranges).frame(context.log.read(context.spark, task.ranges))
+        return task.executor.materialize(frame)
+    rows = Decoder(parser, decoding).decode(task.records)
+    return DriverEvents(rows, lambda: local_frame(context.spark, rows))
 
 
 def _batch_schema(segment: Segment, writer_schemas: Sequence[WriterSchema], since: int | None) -> BatchSchema:

@@ -5,17 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from replicator.decode.avro import events
+from replicator.decode.avro.parser import NO_WRITER
 from replicator.decode.avro.schema import Writer, key_names, parse_writer_schema, read_record, source_names
 from replicator.decode.connect_schema import table_of
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.event_frame import Decoding
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
-from replicator.model.commit_marker import OffsetRange
 from replicator.model.document import Document
 from replicator.model.table import TableId, TableSchema
 from replicator.schema.history.declared import definitions_of
@@ -34,14 +29,14 @@ class AvroFormat(EventFormat):
     """
 
     takes_definitions: ClassVar[bool] = False
-    no_schema: ClassVar[int] = events.NO_WRITER
+    no_schema: ClassVar[int] = NO_WRITER
 
     schemas: WriterSchemas
     refuse_defaults: bool = False
     flattened: bool = False
 
-    def schema_id(self, value: SparkColumn) -> SparkColumn:
-        return events.writer_id(value)
+    def parser(self, schema_ids: Iterable[int] = ()) -> events.AvroParser:
+        return events.AvroParser(self._writers(schema_ids))
 
     def carries_schema(self, value: bytes) -> bool:
         return writer_id(value) is not None
@@ -54,11 +49,6 @@ class AvroFormat(EventFormat):
 
     def definitions_in(self, value: bytes) -> list[TableDefinition]:
         return definitions_of(self._record(value))
-
-    def with_sources(self, records: DataFrame) -> DataFrame:
-        given = records.where(F.col("value").isNotNull())
-        found = given.select(events.writer_id(F.col("value")).alias("writer")).distinct().collect()
-        return events.with_sources(records, sorted(self._writers(row.writer for row in found).items()))
 
     def writer_schema(
         self, table: TableId, carried: CarriedSchema, history: SchemaHistory
@@ -86,9 +76,6 @@ class AvroFormat(EventFormat):
             f"no event of {table} is in Confluent's wire format",
             "does log.format fit the connector's converters? replicator check",
         )
-
-    def decode(self, records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange]) -> DataFrame:
-        return events.decode(records, decoding, ranges)
 
     def _writers(self, ids: Iterable[int]) -> dict[int, Writer]:
         """Return id → writer schema, for the ids of schemas of change events."""

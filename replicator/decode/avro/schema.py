@@ -1,4 +1,4 @@
-"""Parse the Avro schema of a change event, untrusted and within limits, to columns and to schemas that Spark reads.
+"""Parse the Avro schema of a change event, untrusted and within limits, to its columns.
 
 Connectors translate Kafka Connect's schemas to Avro; properties such as ``connect.name`` keep what Avro cannot express.
 This module translates them back to Connect's form, which `connect_schema` also reads for JSON.
@@ -16,13 +16,14 @@ from fastavro.schema import SchemaParseException, UnknownType
 from replicator.decode import connect_schema
 from replicator.errors import DecodeError, UnsupportedChange
 from replicator.model.document import DEEPEST, Document, is_deep, parse_json, shown
-from replicator.model.events import METADATA_FIELDS, SOURCE_FIELDS, adjusted, may_be_adjusted
+from replicator.model.events import METADATA_FIELDS, adjusted, may_be_adjusted
 from replicator.model.table import Column
 from replicator.model.types import STRING, TIMESTAMPTZ, Encoding
 from replicator.schema.types import mysql as mapping
 
 _MOST_PARTS: Final = 100_000
-_UNREADABLE: Final = (
+_LONGEST: Final = 1 << 31
+UNREADABLE: Final = (
     ValueError,
     ArithmeticError,
     LookupError,
@@ -48,7 +49,7 @@ def checked_schema(schema: Any) -> Any:
         raise DecodeError("Avro schema has too many levels")
     try:
         parsed = fastavro.parse_schema(schema)
-    except (SchemaParseException, UnknownType, *_UNREADABLE) as error:
+    except (SchemaParseException, UnknownType, *UNREADABLE) as error:
         raise DecodeError(f"not an Avro schema: {shown(error)}") from None
     _Measure().size(parsed)
     return parsed
@@ -63,7 +64,7 @@ def read_record(schema: str, body: bytes) -> dict[str, Any]:
     parsed = checked_schema(parse_json(schema))
     try:
         record = fastavro.schemaless_reader(io.BytesIO(body), parsed, None)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise DecodeError(f"not Avro of its writer schema: {shown(error)}") from None
     if not isinstance(record, dict):
         raise DecodeError("not an event: the value is not an Avro record")
@@ -109,6 +110,8 @@ class _Measure:
                     raise DecodeError("Avro array has entries that take no bytes")
                 return _Size(1, entry.parts + 1, entry.levels + 1)
             case "fixed":
+                if type(schema["size"]) is not int or not 0 <= schema["size"] < _LONGEST:
+                    raise DecodeError("Avro type fixed has an invalid size")
                 return self._named.setdefault(schema["name"], _Size(min(schema["size"], 1)))
             case "enum":
                 return _Size()
@@ -128,7 +131,7 @@ class _Measure:
 
 
 def _check_names(names: Sequence[Any]) -> None:
-    """Check field names as Java's Avro reader does, with which Spark reads events.
+    """Check field names as Java's Avro library does, with which connectors write events.
 
     Raises:
         DecodeError: a name is invalid or repeated.
@@ -155,26 +158,21 @@ _PRIMITIVES: Final[Mapping[str, str]] = {
     "map": "map",
 }
 _NESTED: Final = frozenset({"struct", "array", "map"})
-_IMAGES: Final = ("before", "after")
-_SOURCE: Final = dict(SOURCE_FIELDS)
-_TRANSACTION: Final[Mapping[str, str]] = {"total_order": "long"}
 _NO_EVENT: Final = "the writer schema is not that of a Debezium change event"
 _RENAME: Final = "rename one of them, or configure the connector to write JSON"
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """How Spark reads events of one writer schema.
+    """How events of one writer schema are read.
 
     Attributes:
-        written: the writer schema, as Avro JSON.
-        wanted: the reader schema: the part of the writer schema that is read.
+        written: what determines the layout of the bytes, as Avro JSON.
         defaulted: nullable columns that have a default.
         metadata_fields: the metadata fields of a flattened event; None for an envelope.
     """
 
     written: str
-    wanted: str
     defaulted: tuple[str, ...] = ()
     metadata_fields: tuple[str, ...] | None = None
 
@@ -195,7 +193,7 @@ def parse_writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, 
         fields = {f["name"]: f for f in event["fields"]}
         row = [f for f in event["fields"] if f["name"] not in METADATA_FIELDS]
         if not flattened:
-            row = _resolved(fields["after"]["type"], named)["fields"]
+            row, _ = (_resolved(fields[name]["type"], named)["fields"] for name in ("after", "source"))
         if "connect.name" not in event:
             raise UnsupportedChange(
                 "the writer schema lacks Kafka Connect's type names",
@@ -206,31 +204,15 @@ def parse_writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, 
             c.name for c, f in zip(columns, row, strict=True) if c.nullable and f.get("default") is not None
         )
         written = _bare(event)
-        wanted = written if flattened else _wanted(event, fields, named)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DecodeError(_NO_EVENT) from None
+    if not isinstance(written, dict) or written["type"] != "record":
+        raise DecodeError(_NO_EVENT)
     checked_schema(written)
     _check_distinct(columns)
     mapping.check_columns(columns)
     metadata_fields = tuple(sorted(METADATA_FIELDS & fields.keys())) if flattened else None
-    return Writer(json.dumps(written), json.dumps(wanted), defaulted, metadata_fields), columns
-
-
-def _wanted(
-    envelope: Mapping[str, Any], fields: Mapping[str, Any], named: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the reader schema of an envelope."""
-    source = _part(_resolved(fields["source"]["type"], named), _SOURCE)
-    wanted = [
-        *({"name": n, "type": _bare(fields[n]["type"])} for n in (*_IMAGES, "op") if n in fields),
-        {"name": "source", "type": source},
-    ]
-    transaction = _resolved(fields["transaction"]["type"], named) if "transaction" in fields else None
-    if not isinstance(transaction, dict) or transaction.get("type") != "record":
-        transaction = {"type": "record", "name": "block", "namespace": "event", "fields": []}
-    transaction = _part(transaction, _TRANSACTION)
-    wanted.append({"name": "transaction", "type": ["null", transaction], "default": None})
-    return {"type": "record", **_name(envelope), "fields": wanted}
+    return Writer(json.dumps(written), defaulted, metadata_fields), columns
 
 
 def key_names(text: str, columns: Iterable[Column]) -> tuple[str, ...]:
@@ -378,11 +360,3 @@ def _bare(schema: Any) -> Any:
     if "fields" in schema:
         bare["fields"] = [{"name": f["name"], "type": _bare(f["type"])} for f in schema["fields"]]
     return bare
-
-
-def _part(record: Mapping[str, Any], names: Mapping[str, str]) -> Any:
-    """Return a record schema with the fields `names` (name → type); fields that it lacks are null."""
-    bare = _bare(record)
-    present = {f["name"]: f for f in bare["fields"]}
-    absent = {name: {"name": name, "type": ["null", kind], "default": None} for name, kind in names.items()}
-    return bare | {"fields": [present.get(name, absent[name]) for name in names]}

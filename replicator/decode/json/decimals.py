@@ -19,22 +19,22 @@ batch to be examined again, and so does a value that cannot be read because the 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+import pyarrow as pa
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.decoding import WriterSchema
+from replicator.decode.json.parser import NO_SCHEMA, fingerprint
+from replicator.decode.records import Records
 from replicator.errors import DecodeError
-from replicator.jvm.json_columns import LONG_TEXTS
 from replicator.model.document import Document
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE_DIGITS, Encoding
 
 NUMBER: Final = r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"
 _IMAGES: Final = ("before", "after")
+_DECISIVE: Final = pa.schema([("kind", pa.string()), ("value", pa.binary())])
 
 
 def undecided(columns: Iterable[Column]) -> tuple[Column, ...]:
@@ -101,34 +101,25 @@ def _kind(value: Any) -> str:
 
 
 def decisive_events(
-    events: DataFrame, columns: Sequence[Column], *, with_schema: bool, flattened: bool = False
+    records: Records, columns: Sequence[Column], schema_id: int, *, flattened: bool = False
 ) -> list[bytes]:
-    """Return up to three events that show the encoding of `columns`.
-
-    `events` has the columns offset and value; all events have a schema, or all have none.
-    """
-    row = StructType([StructField(c.written, StringType()) for c in columns])
-    event = row if flattened else StructType([StructField(image, row) for image in _IMAGES])
-    whole = StructType([StructField("payload", event)]) if with_schema else event
-    parsed = events.withColumn("e", F.from_json(F.col("value").cast("string"), whole, LONG_TEXTS))
-    path = F.col("e.payload" if with_schema else "e")
-    images = [path] if flattened else [path.getField(image) for image in _IMAGES]
-    texts = [image.getField(c.written) for image in images for c in columns]
-    numbers, others = _any(texts, like=True), _any(texts, like=False)
-    found = parsed.agg(
-        F.min_by("value", F.when(numbers, F.col("offset"))),
-        F.max_by("value", F.when(numbers, F.col("offset"))),
-        F.min_by("value", F.when(others, F.col("offset"))),
-    ).first()
-    return [bytes(value) for value in found or () if value is not None]
+    """Return events of a schema that show the encoding of `columns`: one for each kind of value in the records."""
+    summary = partial(_first_of_each_kind, tuple(columns), schema_id, flattened)
+    found = records.summarized(summary, _DECISIVE)
+    return list({row["kind"]: row["value"] for row in found.to_pylist()}.values())
 
 
-def _any(texts: Sequence[SparkColumn], *, like: bool) -> SparkColumn:
-    condition = F.lit(False)
-    for text in texts:
-        number = text.rlike(f"^{NUMBER}$")
-        condition |= F.coalesce(number if like else ~number, F.lit(False))
-    return condition
+def _first_of_each_kind(
+    columns: Sequence[Column], schema_id: int, flattened: bool, records: pa.Table
+) -> pa.Table:
+    """Return the columns kind and value: the first event with each kind of value, among those of a schema."""
+    names, found = [c.written for c in columns], dict[str, bytes]()
+    for value in records.column("value").to_pylist():
+        if fingerprint(value) == schema_id:
+            for number in _decimals(value, names, schema_id != NO_SCHEMA, flattened):
+                if number is not None:
+                    found.setdefault(_kind(number), value)
+    return pa.table({"kind": list(found), "value": list(found.values())}, schema=_DECISIVE)
 
 
 def undecided_in(writer_schemas: Iterable[WriterSchema]) -> tuple[Column, ...]:

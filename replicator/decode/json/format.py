@@ -4,14 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from replicator.decode.connect_schema import source_table, table_schema
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.event_format import CarriedSchema, EventFormat, ImageFields, image_fields
-from replicator.decode.event_frame import Decoding, WriterSchema
-from replicator.decode.json import events
 from replicator.decode.json.decimals import (
     combined,
     decimal_encoding_of,
@@ -20,8 +15,9 @@ from replicator.decode.json.decimals import (
     undecided_in,
     with_encoding,
 )
+from replicator.decode.json.parser import NO_SCHEMA, SCHEMA_START, JsonParser, schema_prefix
+from replicator.decode.records import Records
 from replicator.errors import MissingSchema
-from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import Column, TableId
 from replicator.model.types import Encoding
 from replicator.schema.history.declared import table_definitions
@@ -36,17 +32,18 @@ class JsonFormat(EventFormat):
     """
 
     takes_definitions: Final = True
-    no_schema: Final = 0
+    no_schema: Final = NO_SCHEMA
 
     def __init__(self, *, flattened: bool = False) -> None:
         self._flattened = flattened
         self._encodings: dict[tuple[TableId, int], Encoding] = {}
 
-    def schema_id(self, value: SparkColumn) -> SparkColumn:
-        return events.fingerprint(value)
+    def parser(self, schema_ids: Iterable[int] = ()) -> JsonParser:
+        del schema_ids
+        return JsonParser(self._flattened)
 
     def carries_schema(self, value: bytes) -> bool:
-        return value.startswith(events.SCHEMA_START.encode())
+        return value.startswith(SCHEMA_START.encode())
 
     def image_fields(self, value: bytes) -> ImageFields | None:
         return None if self.carries_schema(value) else image_fields(value, flattened=self._flattened)
@@ -57,13 +54,10 @@ class JsonFormat(EventFormat):
     def definitions_in(self, value: bytes) -> list[TableDefinition]:
         return table_definitions(value)
 
-    def with_sources(self, records: DataFrame) -> DataFrame:
-        return records.withColumn("source", events.event_source(F.col("value"), flattened=self._flattened))
-
     def writer_schema(self, table: TableId, carried: CarriedSchema, history: SchemaHistory) -> WriterSchema:
         del table, history
         schema = table_schema(carried.value, carried.key, flattened=self._flattened)
-        return WriterSchema(schema, carried.schema_id, events.schema_prefix(carried.value))
+        return WriterSchema(schema, carried.schema_id, schema_prefix(carried.value))
 
     def inspect_values(
         self, table: TableId, writer_schemas: Sequence[WriterSchema], values: Iterable[bytes]
@@ -72,7 +66,7 @@ class JsonFormat(EventFormat):
             self._note(table, 0, self._encoding_in(values, columns, 0))
 
     def inspect_records(
-        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: DataFrame
+        self, table: TableId, writer_schemas: Sequence[WriterSchema], sample: bytes, records: Records
     ) -> None:
         columns = undecided_in(writer_schemas)
         if not columns:
@@ -82,9 +76,7 @@ class JsonFormat(EventFormat):
         if (table, schema_id) not in self._encodings:
             found = self._encoding_in([sample], columns, schema_id)
         if found is None:
-            value = F.col("value")
-            own = records.where(value.isNotNull() & (events.fingerprint(value) == schema_id))
-            decisive = decisive_events(own, columns, with_schema=schema_id != 0, flattened=self._flattened)
+            decisive = decisive_events(records, columns, schema_id, flattened=self._flattened)
             found = self._encoding_in(decisive, columns, schema_id)
         self._note(table, schema_id, found)
 
@@ -111,6 +103,3 @@ class JsonFormat(EventFormat):
             f"events of {table} carry no schema, and the schema-change topic has no definition of it",
             "let the connector write it (include.schema.changes=true) or use JSON with schemas",
         )
-
-    def decode(self, records: DataFrame, decoding: Decoding, ranges: Sequence[OffsetRange]) -> DataFrame:
-        return events.decode(records, decoding, ranges, flattened=self._flattened)

@@ -1,19 +1,23 @@
 """Discover the schemas of a table's events: in its definitions, or in the events themselves."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.event_frame import WriterSchema, event_position_key
+from replicator.decode.event_parser import EventParser
+from replicator.decode.parsed import SOURCE_TYPES
+from replicator.decode.records import Records, values_of
 from replicator.decode.schemas.histories import SchemaHistories
 from replicator.decode.schemas.resolution import matching_versions
+from replicator.decode.schemas.versions import Places
 from replicator.errors import DecodeError, MissingSchema
-from replicator.jvm.spark import local_frame
 from replicator.model.gtid import Transaction
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
@@ -22,66 +26,111 @@ from replicator.schema.history.order import CLOCK_MS
 from replicator.schema.history.versions import SchemaHistory
 from replicator.schema.types.mysql import reconciled
 
+_FIRST: Final = pa.schema(
+    [
+        ("schema_id", pa.int64()),
+        ("offset", pa.int64()),
+        ("value", pa.binary()),
+        ("key", pa.binary()),
+        ("with_key", pa.binary()),
+    ]
+)
+"""The first event of each schema in some records of a partition: its offset and value, and the key and value of the
+first event with a key. A truncate has none, so it is a sample of the table's schema, but not of its key."""
 
-def carried_schemas(records: DataFrame, event_format: EventFormat) -> list[CarriedSchema]:
+_PLACED: Final = pa.schema(
+    [("schema_id", pa.int64()), ("at", pa.int64()), *((name, kind) for name, kind in SOURCE_TYPES.items())]
+)
+"""The earliest position of an event of each schema, with its source block."""
+
+
+def carried_schemas(records: Records, event_format: EventFormat) -> list[CarriedSchema]:
     """Return the schemas that raw records carry or refer to, oldest first; usually by one pass over the records.
 
     Records without a schema have an entry too, with `EventFormat.no_schema` as its id. Tombstones are ignored.
     """
-    schema_id = event_format.schema_id(F.col("value")).alias("schema_id")
-    sample = F.struct("key", "value")
-    given = records.where(F.col("value").isNotNull()).select("*", schema_id)
-    first = given.groupBy("schema_id", "partition").agg(
-        # A truncate has no key, so it is a sample of the table's schema, but not of its key.
-        F.min_by(sample, F.struct(F.col("key").isNull(), "offset")).alias("sample"),
-        F.min_by("value", "offset").alias("value"),
-        F.min("offset").alias("offset"),
-    )
-    found = _by_schema(local_frame(records.sparkSession, first.toArrow(), first.schema), event_format)
-    if any(row.at is None and row.schema_id != event_format.no_schema for row in found):
+    firsts = _firsts(records, event_format)
+    ids = {row["schema_id"] for row in firsts}
+    parser, values = event_format.parser(ids), [row["value"] for row in firsts]
+    placed = _earliest([_placed(parser, pa.array(values, pa.binary()), [row["schema_id"] for row in firsts])])
+    if ids - {event_format.no_schema} - placed.keys():
         # The first record of a schema is not a change event and has no position; a later one may have one.
-        found = _by_schema(given.withColumn("sample", sample), event_format)
-    return [_carried(row) for row in found]
-
-
-def _by_schema(records: DataFrame, event_format: EventFormat) -> list[Row]:
-    """Return one row per schema in `records` (schema_id, offset, value, sample), in the order of their first events."""
-    at = event_position_key(F.col("source"))
-    rows = (
-        event_format.with_sources(records)
-        .groupBy("schema_id")
-        .agg(
-            F.min_by("sample", F.struct(F.col("sample.key").isNull(), "offset")).alias("sample"),
-            F.min("offset").alias("first"),
-            F.min(at).alias("at"),
-            F.min_by("source", at).alias("source"),
-        )
-        .collect()
-    )
-    origins = {found.origin for row in rows if row.source and (found := Transaction.parse(row.source.gtid))}
+        placed = _earliest([records.summarized(partial(_placed_events, parser), _PLACED)])
+    origins = {found.origin for row in placed.values() if (found := Transaction.parse(row["gtid"]))}
     # Positions of several servers cannot be compared.
     by_time = len(origins) > 1
-    return sorted(rows, key=lambda row: _place(row, by_time=by_time))
+
+    def place(schema_id: int) -> tuple[int, int, int]:
+        row = placed.get(schema_id)
+        time = (row["ts_ms"] or 0) // CLOCK_MS if row is not None and by_time else 0
+        first = next(f["offset"] for f in firsts if f["schema_id"] == schema_id)
+        return time, -1 if row is None else row["at"], first
+
+    return [_carried(schema_id, firsts, placed.get(schema_id)) for schema_id in sorted(ids, key=place)]
 
 
-def _place(row: Row, *, by_time: bool) -> tuple[int, int, int]:
-    time = row.source.ts_ms or 0 if by_time and row.source else 0
-    return time // CLOCK_MS, -1 if row.at is None else row.at, row.first
+def parser_for(records: Records, event_format: EventFormat) -> EventParser:
+    """Return a parser that can read the source blocks of records."""
+    if event_format.takes_definitions:
+        return event_format.parser()
+    return event_format.parser({row["schema_id"] for row in _firsts(records, event_format)})
 
 
-def _carried(row: Row) -> CarriedSchema:
-    source, key = row.source, row.sample.key
-    position, ts_ms = None, 0
-    if source is not None and source.file is not None:
-        ts_ms = source.ts_ms or 0
-        position = SourcePosition(source.file, source.pos or 0, 0, source.server_id or 0, source.gtid)
-    return CarriedSchema(
-        row.schema_id,
-        None if key is None else bytes(key),
-        bytes(row.sample.value),
-        position,
-        ts_ms,
+def _firsts(records: Records, event_format: EventFormat) -> list[dict[str, Any]]:
+    """Return the first event of each schema (see `_FIRST`), perhaps in several parts, in the order of offsets."""
+    found = records.summarized(partial(_first_events, event_format.parser()), _FIRST)
+    return list(found.sort_by("offset").to_pylist())
+
+
+def _first_events(parser: EventParser, records: pa.Table) -> pa.Table:
+    """Summarize the records of one partition, or of several, as `_FIRST`."""
+    found: dict[int, dict[str, Any]] = {}
+    ids = parser.schema_ids(values_of(records)).to_pylist()
+    ordered = pc.sort_indices(records.column("offset")).to_pylist()
+    keys, values, offsets = (records.column(name) for name in ("key", "value", "offset"))
+    for i in ordered:
+        row = found.get(ids[i])
+        if row is None:
+            row = {"schema_id": ids[i], "offset": offsets[i].as_py(), "value": values[i].as_py(), "key": None}
+            found[ids[i]] = row
+        if row["key"] is None and keys[i].is_valid:
+            row |= {"key": keys[i].as_py(), "with_key": values[i].as_py()}
+    return pa.Table.from_pylist(list(found.values()), _FIRST)
+
+
+def _placed_events(parser: EventParser, records: pa.Table) -> pa.Table:
+    values = values_of(records)
+    return _placed(parser, values, parser.schema_ids(values).to_pylist())
+
+
+def _placed(parser: EventParser, values: pa.BinaryArray, schema_ids: Sequence[int]) -> pa.Table:
+    """Return `_PLACED` for events with these values and schemas."""
+    source = parser.sources(values)
+    places = Places.of(source)
+    rows = pa.table(
+        {"schema_id": pa.array(schema_ids, pa.int64()), "at": places.key, **source}, schema=_PLACED
     )
+    return pa.Table.from_pylist(list(_earliest([rows.filter(pa.array(places.is_known))]).values()), _PLACED)
+
+
+def _earliest(tables: Iterable[pa.Table]) -> dict[int, dict[str, Any]]:
+    """Return schema id → the row of `_PLACED` with the earliest position."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in pa.concat_tables(tables).sort_by("at").to_pylist():
+        found.setdefault(row["schema_id"], row)
+    return found
+
+
+def _carried(
+    schema_id: int, firsts: Sequence[Mapping[str, Any]], placed: Mapping[str, Any] | None
+) -> CarriedSchema:
+    own = [row for row in firsts if row["schema_id"] == schema_id]
+    sample = next((row for row in own if row["key"] is not None), None)
+    key, value = (None, own[0]["value"]) if sample is None else (sample["key"], sample["with_key"])
+    if placed is None or placed["file"] is None:
+        return CarriedSchema(schema_id, key, value)
+    position = SourcePosition(placed["file"], placed["pos"] or 0, 0, placed["server_id"] or 0, placed["gtid"])
+    return CarriedSchema(schema_id, key, value, position, placed["ts_ms"] or 0)
 
 
 def declared_writer_schemas(history: SchemaHistory, since: int | None = None) -> list[WriterSchema]:
@@ -197,7 +246,7 @@ class SchemaDiscovery:
         self._inspected.add(table)
         self._format.inspect_values(table, self._declared(table), values)
 
-    def learn(self, table: TableId, records: DataFrame, *, patient: bool) -> list[WriterSchema]:
+    def learn(self, table: TableId, records: Records, *, patient: bool) -> list[WriterSchema]:
         """Return the schemas that `records` (raw records of one table) carry, oldest first.
 
         Schemas that cannot be read are omitted.
@@ -213,7 +262,7 @@ class SchemaDiscovery:
             raise self._format.missing_schema(table, reasons)
         return writer_schemas
 
-    def learn_from_sample(self, table: TableId, sample: DataFrame, *, patient: bool) -> list[WriterSchema]:
+    def learn_from_sample(self, table: TableId, sample: Records, *, patient: bool) -> list[WriterSchema]:
         """Return the schema that a sample, the first few events of each partition, carries; usually all events have it.
 
         The result is empty if the sample has several schemas, or does not show the key: then all events must be
@@ -266,7 +315,7 @@ class SchemaDiscovery:
         self._histories.observe(table, carried.position, carried.ts_ms, schema)
 
     def _read(
-        self, table: TableId, found: Sequence[CarriedSchema], records: DataFrame, patient: bool
+        self, table: TableId, found: Sequence[CarriedSchema], records: Records, patient: bool
     ) -> tuple[list[WriterSchema], list[str]]:
         """Read the schemas that were `found` in `records`; the last one becomes the current one.
 
@@ -284,7 +333,7 @@ class SchemaDiscovery:
         return writer_schemas, reasons
 
     def _writer_schemas_of(
-        self, table: TableId, carried: CarriedSchema, records: DataFrame, patient: bool
+        self, table: TableId, carried: CarriedSchema, records: Records, patient: bool
     ) -> list[WriterSchema]:
         """Return the schemas of the events that `carried` represents. Raises DecodeError if they cannot be read."""
         if carried.schema_id == self._format.no_schema:

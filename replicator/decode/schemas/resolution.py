@@ -7,7 +7,7 @@ column keeps its identity even if it had another name when the event was written
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.decoding import WriterSchema
 from replicator.model.column_history import ColumnHistory, history_in
 from replicator.model.column_rules import ColumnRules
 from replicator.model.table import Column, TableSchema

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.event_format import EventFormat
-from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schemas.discovery import SchemaDiscovery
 from replicator.decode.schemas.histories import SchemaHistories
 from replicator.decode.schemas.resolution import ResolvedSchema, resolve

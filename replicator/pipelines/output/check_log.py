@@ -13,10 +13,10 @@ from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.others import refuse_foreign
+from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms
 from replicator.model.table import MIRROR_KEY
-from replicator.pipelines.checked import CHECKS
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.output.writer import stage_rows
 from replicator.pipelines.refresh.checks import CheckCounts
@@ -74,8 +74,8 @@ class CheckLog:
         publish(self.lake, table, base, marker, Staged(data))
 
     def _table(self) -> LakeTable:
-        if (table := self.lake.load(self.namespace, CHECKS)) is not None:
+        if (table := self.lake.load(self.namespace, PIPELINE_CHECKS)) is not None:
             refuse_foreign(table, self.mirror)
             return table
         properties = {**ENGINE_PROPERTIES, MIRROR_KEY: self.mirror}
-        return self.lake.create(self.namespace, CHECKS, _SCHEMA, None, properties)
+        return self.lake.create(self.namespace, PIPELINE_CHECKS, _SCHEMA, None, properties)

@@ -1,17 +1,23 @@
 """Read rows of a source table with Spark, as values that binlog events have too."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from replicator.config import SourceConfig
-from replicator.decode.values import spark_type, transformed
+from replicator.decode.records import mapped_in_workers
+from replicator.decode.transforms import transformed
+from replicator.decode.values import arrow_type
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
+from replicator.model.common import quoted
 from replicator.model.table import Column, TableSchema
+from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.types.table import Wire
 from replicator.sources.mysql.connection import jdbc_url
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable
@@ -55,17 +61,34 @@ def read_rows(
             "fetchsize": _ROW_BY_ROW,
         },
     )
-    return raw.select(*(_value(F.col(f"c{i}"), *pair) for i, pair in enumerate(columns)))
+    rows = raw.select(*(_value(F.col(f"c{i}"), *pair) for i, pair in enumerate(columns)))
+    if any(column.transform is not None for _, column in columns):
+        kinds = tuple((source.column.type, column) for source, column in columns)
+        schema = pa.schema([(column.name, arrow_type(column.type)) for _, column in columns])
+        rows = mapped_in_workers(rows, partial(_transformed_rows, kinds, schema), schema)
+    return rows.select(
+        *(F.col(quoted(c.name)).cast(spark_sql_name(c.type)).alias(c.name) for _, c in columns)
+    )
 
 
 def _value(value: SparkColumn, source: SourceColumn, column: Column) -> SparkColumn:
-    """Return a value in the type of its column in the lake, after the column's rule."""
+    """Return a value as the column has it in the source, in the lake's type."""
     kind = source.column.type
-    decoded = _decoded(value, source.wire, kind.name).cast(spark_type(kind))
+    decoded = _decoded(value, source.wire, kind.name).cast(spark_sql_name(kind))
     if source.declared == "json":
         decoded = compact_json(decoded)
-    changed = transformed(decoded, kind, column.transform)
-    return changed.cast(spark_type(column.type)).alias(column.name)
+    return decoded.alias(column.name)
+
+
+def _transformed_rows(
+    kinds: Sequence[tuple[LakeType, Column]], schema: pa.Schema, rows: pa.Table
+) -> pa.Table:
+    """Apply the columns' rules to rows with values of these types."""
+    values = [
+        transformed(found.combine_chunks(), kind, column.transform)
+        for found, (kind, column) in zip(rows.columns, kinds, strict=True)
+    ]
+    return pa.table([v.cast(field.type) for v, field in zip(values, schema, strict=True)], schema=schema)
 
 
 def _decoded(value: SparkColumn, wire: Wire, kind: str) -> SparkColumn:

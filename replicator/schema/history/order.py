@@ -11,7 +11,7 @@ Within it, an event is compared with the beginning of a schema version as follow
 
 Rows of an initial snapshot belong to no later version than its definition, whatever other servers have executed.
 
-Expressions of the same rules for Spark are in `decode.schemas.versions`.
+The same rules for arrays of events are in `decode.schemas.versions`.
 """
 
 from dataclasses import dataclass

@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import fastavro
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.decode.avro.format import AvroFormat
+from replicator.decode.avro.parser import parse
 from replicator.decode.avro.schema import parse_writer_schema
 from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.json.decimals import decimal_encoding_of
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
-from replicator.decode.values import parsed_type, spark_type
+from replicator.decode.values import arrow_type, wire_type
 from replicator.errors import DecodeError, MissingSchema, UnsupportedChange
 from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableSchema
@@ -153,8 +154,8 @@ def assert_usable(schema: TableSchema) -> None:
     assert len(set(schema.names)) == len(schema.names) <= 5000
     for column in schema.columns:
         column.written.encode()
-        parsed_type(column)
-        spark_type(column.type)
+        wire_type(column)
+        arrow_type(column.type)
         assert column.name
         assert column.size is None or 0 <= column.size <= 1024
         if column.type.name == "decimal":
@@ -203,14 +204,19 @@ def test_inspection_accepts_any_event(value: bytes) -> None:
     encoding_of(value)
 
 
-@given(ANY_BYTES.map(lambda b: b.decode("latin-1")) | mutated([json.loads(AVRO_VALUE)]).map(json.dumps))
+@given(
+    ANY_BYTES.map(lambda b: b.decode("latin-1")) | mutated([json.loads(AVRO_VALUE)]).map(json.dumps),
+    st.lists(st.binary(max_size=80), max_size=3),
+)
 @pytest.mark.parametrize("flattened", [False, True])
-def test_parse_writer_schema_reads_or_refuses_any_text(flattened: bool, text: str) -> None:
+def test_writer_schemas_and_events_of_any_bytes_are_read_or_refused(
+    flattened: bool, text: str, values: list[bytes]
+) -> None:
     with refused_with_a_short_reason():
         read, columns = parse_writer_schema(text, flattened=flattened)
         assert_usable(TableSchema(columns))
-        for schema in (read.written, read.wanted):
-            fastavro.parse_schema(json.loads(schema))
+        found = parse(pa.array(values, pa.binary()), read, columns, columns)
+        assert len(found.error) == len(values)
 
 
 def _avro_change() -> tuple[AvroTopics, bytes]:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from replicator.decode.avro.format import AvroFormat
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.event_frame import WriterSchema
 from replicator.decode.schemas.discovery import SchemaDiscovery
 from replicator.decode.schemas.histories import SchemaHistories
 from replicator.decode.schemas.resolution import resolve

@@ -3,8 +3,8 @@
 import pytest
 
 from replicator.decode.avro.format import AvroFormat
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.event_format import CarriedSchema
-from replicator.decode.event_frame import WriterSchema
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.discovery import SchemaDiscovery
 from replicator.decode.schemas.histories import SchemaHistories

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.schemas.resolution import ResolvedSchema, resolve
 from replicator.errors import UnfitColumns
 from replicator.model.column_rules import ColumnRules, RuleSet

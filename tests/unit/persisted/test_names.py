@@ -15,6 +15,7 @@ import replicator
 from replicator import failpoints
 from replicator.config import LakeConfig
 from replicator.lake.catalog.metadata import changelog_schema
+from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.lake.quarantine import _SCHEMA, QUARANTINE
 from replicator.lake.strategies import changes as strategy
 from replicator.model.changelog import RowKind, change_column
@@ -22,7 +23,6 @@ from replicator.model.quarantine import Resolution
 from replicator.model.table import Column, TableId, TableSchema, lake_names
 from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.types import LONG, STRING
-from replicator.pipelines.checked import CHECKS
 from replicator.schema.evolution.own_columns import is_temporary
 from tests.support.golden import FOLDER
 
@@ -85,7 +85,7 @@ def test_names_of_namespaces_and_tables_are_unchanged() -> None:
         "shop_ops",
         "quarantine",
     )
-    assert (lake.pipelines_namespace, CHECKS) == ("shop_pipelines", "pipeline_checks")
+    assert (lake.pipelines_namespace, PIPELINE_CHECKS) == ("shop_pipelines", "pipeline_checks")
     assert str(TableId("shop", "orders")) == "shop.orders"
     assert lake_names(["id", "_file", "_file_"]) == {"id": "id", "_file": "_file__", "_file_": "_file_"}
 

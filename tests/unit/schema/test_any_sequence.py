@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.decode.event_frame import WriterSchema
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.schemas.resolution import resolve
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema

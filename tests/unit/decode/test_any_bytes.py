@@ -4,16 +4,16 @@ import base64
 import json
 import random
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
-from replicator.decode.event_frame import Decoding, WriterSchema
-from replicator.decode.json.events import decode
+from replicator.decode.decoder import Decoder
+from replicator.decode.decoding import Decoding, WriterSchema
+from replicator.decode.json.parser import JsonParser
 from replicator.model.batch_stats import OP_CODES, UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.position import SourcePosition
@@ -34,8 +34,8 @@ from replicator.model.types import (
     decimal,
 )
 from replicator.schema.history.order import binlog_key
+from replicator.sources.change_log import RECORDS
 from tests.oracle.events import Place, change_event
-from tests.support.decoding import check_local_query
 from tests.support.fuzz import EXAMPLES
 
 COLUMNS = (
@@ -137,7 +137,7 @@ _VALUES = st.one_of(st.binary(max_size=60), _JSON.map(lambda v: json.dumps(v).en
 
 
 def examples(count: int) -> list[tuple[bytes | None, bytes]]:
-    """Return `count` keys and values for one frame; a Spark job for each would take minutes."""
+    """Return `count` keys and values, to be decoded together."""
     found: list[tuple[bytes | None, bytes]] = []
 
     @settings(max_examples=count, phases=[Phase.generate], database=None)
@@ -153,20 +153,18 @@ def examples(count: int) -> list[tuple[bytes | None, bytes]]:
 @pytest.mark.fault(
     "Any bytes, and events with random fields missing or changed",
     area="Events",
-    on="Spark",
+    on="events by hand",
     outcome="each is an event or has a reason for the quarantine",
 )
-def test_decode_returns_an_event_or_a_reason_for_any_bytes(spark: SparkSession) -> None:
+def test_decode_returns_an_event_or_a_reason_for_any_bytes() -> None:
     found = examples(max(200, EXAMPLES))
-    rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(found)]
-    frame = spark.createDataFrame(
-        rows, "partition int, offset long, timestamp long, key binary, value binary"
-    )
-    ranges = [OffsetRange("t", 0, 0, len(rows))]
+    rows = [
+        {"partition": 0, "offset": i, "timestamp": 0, "key": key, "value": value}
+        for i, (key, value) in enumerate(found)
+    ]
     decoding = Decoding((WriterSchema(SCHEMA),), SCHEMA, True, UNDECODABLE)
-    run = partial(decode, decoding=decoding, ranges=ranges)
-    check_local_query(frame, run)
-    decoded = run(frame).toArrow().to_pylist()
+    decoder = Decoder(JsonParser(), decoding, (OffsetRange("t", 0, 0, len(rows)),))
+    decoded = decoder.decode(pa.Table.from_pylist(rows, RECORDS)).to_pylist()
     assert sorted(row["offset"] for row in decoded) == list(range(len(rows)))
     # The examples have both.
     assert {row["bad"] is None for row in decoded} == {True, False}

@@ -4,36 +4,39 @@ import json
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from replicator.decode.event_frame import Decoding
-from replicator.decode.json.events import decode
+from replicator.decode.decoder import Decoder
+from replicator.decode.decoding import Decoding
 from replicator.decode.json.format import JsonFormat
+from replicator.decode.records import DriverRecords
 from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
 from replicator.model.table import TableId
+from replicator.sources.change_log import RECORDS
 from tests.oracle.values import plain_value
 from tests.support.canonical_rows import Kind, canonical_value
 from tests.support.golden import golden_events, golden_files
 
 
 @pytest.mark.parametrize("path", golden_files(), ids=lambda p: p.stem)
-def test_recorded_events_are_decoded_to_the_source_values(spark: SparkSession, path: Path) -> None:
+def test_recorded_events_are_decoded_to_the_source_values(path: Path) -> None:
     golden = json.loads(path.read_text(encoding="utf-8"))
     events = golden_events(golden)
-    rows = [(0, i, 0, key, value) for i, (key, value) in enumerate(events)]
-    records = spark.createDataFrame(
-        rows, "partition int, offset long, timestamp long, key binary, value binary"
-    )
+    rows = [
+        {"partition": 0, "offset": i, "timestamp": 0, "key": key, "value": value}
+        for i, (key, value) in enumerate(events)
+    ]
+    records = pa.Table.from_pylist(rows, RECORDS)
     schemas, table = SchemaTracker(JsonFormat()), TableId("zoo", path.stem.split("-")[0])
     assert schemas.add_schema_changes([RawRecord("p", 0, 0, 0, None, golden["definition"].encode())]) == []
-    writer_schemas = schemas.discovery.learn(table, records, patient=False)
+    writer_schemas = schemas.discovery.learn(table, DriverRecords(records), patient=False)
     decoding = Decoding(tuple(writer_schemas), writer_schemas[-1].schema, True, UNDECODABLE)
-    frame = decode(records, decoding, [OffsetRange("t", 0, 0, len(rows))])
-    found = frame.select("offset", "bad", "after").toArrow().to_pylist()
+    decoder = Decoder(schemas.format.parser(), decoding, (OffsetRange("t", 0, 0, len(rows)),))
+    found = decoder.decode(records).to_pylist()
     assert len(found) == len(rows)
     differing = []
     for row in found:

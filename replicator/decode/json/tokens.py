@@ -1,0 +1,172 @@
+"""Convert the tokens of JSON values to the wire form of their columns; null for what is invalid.
+
+A token is the text of a JSON value without spaces; a number whose digits a double does not hold is a string that begins
+with `BARE`.
+"""
+
+import base64
+import binascii
+import contextlib
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.decode.json.base64_arrays import of_base64
+from replicator.decode.values import is_wide, of_binary_decimals, wide_text, wire_type
+from replicator.model.table import Column
+from replicator.model.types import DOUBLE_DIGITS, Encoding
+
+BARE: Final = "#"
+"""Prefix of a number that was written without quotation marks."""
+
+_NUMBER: Final = re.compile(r"([+-]?)(\d{1,400})(?:\.(\d{1,400}))?(?:[eE]([+-]?\d{1,4}))?")
+"""A number that Python converts; it refuses thousands of digits."""
+
+_NO_NUMBERS: Final = ('"Infinity"', '"-Infinity"', '"NaN"')
+"""Connectors quote what JSON has no number for, such as a FLOAT's default beyond its range."""
+
+_EXPONENT: Final = r"[eE][+-]?\d{3}"
+_MOST_DIGITS: Final = 256
+_NO_TEXT: Final = pa.scalar(None, pa.string())
+
+
+def is_quoted_before(column: Column) -> bool:
+    """Return whether the column's numbers must be quoted before they are parsed."""
+    plain = column.encoding in (Encoding.PLAIN, Encoding.EITHER_DECIMAL)
+    return plain and (
+        is_wide(column) or (column.type.name == "decimal" and column.type.precision > DOUBLE_DIGITS)
+    )
+
+
+def is_text(column: Column) -> bool:
+    """Return whether the column's values are read as text and not as tokens."""
+    return (
+        pa.types.is_string(wire_type(column)) and column.encoding is not Encoding.FLAG and not is_wide(column)
+    )
+
+
+def unbare(tokens: pa.StringArray) -> pa.StringArray:
+    """Return the tokens of numbers as they were written."""
+    if not pc.any(pc.starts_with(tokens, f'"{BARE}')).as_py():
+        return tokens
+    return pc.replace_substring_regex(tokens, f'^"{BARE}(.*)"$', r"\1")
+
+
+def as_integers(tokens: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    """Return the integers of tokens; null for others."""
+    try:
+        return tokens.cast(kind)
+    except pa.ArrowInvalid:
+        limit = 1 << (kind.bit_width - 1)
+        numbers = [int(t) if t and re.fullmatch(r"-?\d{1,19}", t) else None for t in tokens.to_pylist()]
+        return pa.array([n if n is not None and -limit <= n < limit else None for n in numbers], kind)
+
+
+def wire_values(tokens: pa.StringArray, column: Column) -> pa.Array:
+    """Return the values of a column in wire form (see `values.wire_type`); null for what cannot be read."""
+    if is_wide(column) or (column.type.name == "decimal"):
+        return _decimals(tokens, column)
+    kind = wire_type(column)
+    if pa.types.is_string(kind):
+        return tokens
+    if pa.types.is_binary(kind):
+        return _bytes(tokens)
+    if pa.types.is_integer(kind):
+        return as_integers(tokens, kind)
+    if pa.types.is_floating(kind):
+        return _floats(tokens, kind)
+    if pa.types.is_boolean(kind):
+        return pa.array([{"true": True, "false": False}.get(t or "") for t in tokens.to_pylist()], kind)
+    read = _point if pa.types.is_struct(kind) else _vector
+    return pa.array([None if t is None else read(json.loads(t)) for t in tokens.to_pylist()], kind)
+
+
+def _floats(tokens: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    try:
+        return tokens.cast(pa.float64()).cast(kind, safe=False)
+    except pa.ArrowInvalid:
+        return pa.array(map(_float, tokens.to_pylist()), pa.float64(), size=len(tokens)).cast(
+            kind, safe=False
+        )
+
+
+def _float(token: str | None) -> float | None:
+    if token is None or not (_NUMBER.fullmatch(token) or token in _NO_NUMBERS):
+        return None
+    return float(token.strip('"'))
+
+
+def _bytes(tokens: pa.StringArray) -> pa.BinaryArray:
+    """Return the bytes of base64 in quotation marks."""
+    quoted = pc.if_else(pc.starts_with(tokens, '"'), tokens, _NO_TEXT)
+    return of_base64(pc.binary_slice(quoted.cast(pa.binary()), 1, -1))
+
+
+def _point(value: Any) -> dict[str, Any] | None:
+    """Return the WKB and the SRID of a geometry."""
+    if not isinstance(value, dict):
+        return None
+    wkb, srid = value.get("wkb"), value.get("srid")
+    if not isinstance(wkb, str) or not isinstance(srid, int | None):
+        return None
+    try:
+        return {"wkb": base64.b64decode(wkb, validate=True), "srid": srid}
+    except binascii.Error:
+        return None
+
+
+def _vector(value: Any) -> list[float] | None:
+    if not isinstance(value, list) or not all(type(n) in (int, float, type(None)) for n in value):
+        return None
+    return value
+
+
+def _decimals(tokens: pa.StringArray, column: Column) -> pa.Array:
+    """Return decimals, or bytes of an encoding that has nothing else."""
+    match column.encoding:
+        case Encoding.BASE64_DECIMAL:
+            return _bytes(tokens)
+        case Encoding.UNSEEN_DECIMAL:
+            return pa.nulls(len(tokens), wire_type(column))
+        case Encoding.EITHER_DECIMAL:
+            quoted = pc.and_(pc.starts_with(tokens, '"'), pc.invert(pc.starts_with(tokens, f'"{BARE}')))
+            packed = of_binary_decimals(_bytes(pc.if_else(quoted, tokens, _NO_TEXT)), column)
+            bare = unbare(pc.if_else(quoted, _NO_TEXT, tokens))
+            return pc.coalesce(packed, _numbers(bare, column))
+        case Encoding.NUMBER:
+            return _numbers(tokens, column)
+        case _:
+            return _numbers(pc.replace_substring_regex(tokens, f'^"{BARE}?(.*)"$', r"\1"), column)
+
+
+def _numbers(texts: pa.StringArray, column: Column) -> pa.Array:
+    """Return the numbers with these texts, which may have an exponent; null for other texts and for too many digits."""
+    kind = wire_type(column)
+    # Arrow's cast accesses invalid memory at a large exponent.
+    if not is_wide(column) and not pc.any(pc.match_substring_regex(texts, _EXPONENT)).as_py():
+        with contextlib.suppress(pa.ArrowInvalid):
+            return texts.cast(kind)
+    scale = column.size if is_wide(column) else column.type.scale
+    numbers = [None if t is None else _unscaled(t, scale or 0) for t in texts.to_pylist()]
+    if is_wide(column):
+        return pa.array([None if n is None else wide_text(n, scale or 0) for n in numbers], kind)
+    most = 10**column.type.precision
+    fitting = [None if n is None or abs(n) >= most else Decimal(f"{n}E-{column.type.scale}") for n in numbers]
+    return pa.array(fitting, kind)
+
+
+def _unscaled(text: str, scale: int) -> int | None:
+    """Return a number as a multiple of its last digit; None if it has more fraction digits or is no number."""
+    parts = _NUMBER.fullmatch(text)
+    if parts is None:
+        return None
+    sign, whole, fraction, exponent = parts[1], parts[2], parts[3] or "", int(parts[4] or 0)
+    lacking = scale - len(fraction) + exponent
+    if not 0 <= lacking <= _MOST_DIGITS:
+        return None
+    number: int = int(whole + fraction) * 10**lacking
+    return -number if sign == "-" else number

@@ -1,0 +1,68 @@
+"""Parsed events: what the parsers of the formats return, and what is decoded to the frame of `event_frame`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.model.events import SOURCE_FIELDS
+
+Sources = Mapping[str, pa.Array]
+"""Name of each field in `model.events.SOURCE_FIELDS` → its values in some events."""
+
+SOURCE_TYPES: Mapping[str, pa.DataType] = {
+    name: {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}[kind] for name, kind in SOURCE_FIELDS
+}
+"""The types of the arrays in `Sources`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRow:
+    """One image, before or after, of each of some events.
+
+    Attributes:
+        present: whether the event has the image.
+        values: name of a column as the event has it → its values in wire form (see `values.wire_type`); null if the
+            event has no value, or one that cannot be read.
+    """
+
+    present: pa.BooleanArray
+    values: Mapping[str, pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedEvents:
+    """Events of one writer schema, as arrays of one length, in the order of their records.
+
+    Attributes:
+        op: Debezium's operation; null if the record is no change event.
+        source: the source blocks.
+        tx_order: number of the event in its transaction (long).
+        before, after: the images.
+        error: why the record cannot be read; null if it can.
+    """
+
+    op: pa.StringArray
+    source: Sources
+    tx_order: pa.Int64Array
+    before: ParsedRow
+    after: ParsedRow
+    error: pa.StringArray
+
+    @classmethod
+    def unreadable(cls, source: Sources, error: pa.StringArray) -> "ParsedEvents":
+        """Return events of which only the source is known."""
+        nothing = ParsedRow(pa.repeat(pa.scalar(value=False), len(error)), {})
+        op, tx_order = pa.nulls(len(error), pa.string()), pa.nulls(len(error), pa.int64())
+        return cls(op, source, tx_order, nothing, nothing, error)
+
+    def with_error(self, condition: pa.BooleanArray, error: str) -> "ParsedEvents":
+        """Return the events, with an error where `condition` is true and there is none yet."""
+        added = pc.if_else(condition, error, pa.scalar(None, pa.string()))
+        return replace(self, error=pc.coalesce(self.error, added))
+
+
+def no_sources(count: int) -> Sources:
+    """Return the source blocks of events that have none."""
+    return {name: pa.nulls(count, kind) for name, kind in SOURCE_TYPES.items()}

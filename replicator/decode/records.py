@@ -1,0 +1,85 @@
+"""Raw records of one table, on the driver or in Spark, and summaries of them.
+
+Records are columns: partition, offset, timestamp, key and value; see `sources.change_log.RECORDS`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]  # its stub lacks it
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.util import PythonEvalType
+
+from replicator.model.common import quoted
+
+Summary = Callable[[pa.Table], pa.Table]
+"""A function of records without tombstones that can be pickled."""
+
+
+class Records(Protocol):
+    """Raw records of one table."""
+
+    def summarized(self, summary: Summary, schema: pa.Schema) -> pa.Table:
+        """Return the rows, of `schema`, that `summary` returns for all records, or for each of several parts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRecords:
+    """Records on the driver."""
+
+    table: pa.Table
+
+    def summarized(self, summary: Summary, schema: pa.Schema) -> pa.Table:  # noqa: ARG002
+        return summary(without_tombstones(self.table))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRecords:
+    """Records that Spark reads. Its Python workers apply functions to them, a part at a time."""
+
+    frame: DataFrame
+
+    def summarized(self, summary: Summary, schema: pa.Schema) -> pa.Table:
+        return self.mapped(summary, schema).toArrow()
+
+    def mapped(self, function: Summary, schema: pa.Schema) -> DataFrame:
+        """Return the rows, of `schema`, that `function` returns for each part. Lazy."""
+        return mapped_in_workers(self.frame, partial(_of_events, function), schema)
+
+
+def mapped_in_workers(
+    frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema
+) -> DataFrame:
+    """Return the rows, of `schema`, that a function that can be pickled returns for each part of a frame. Lazy."""
+    wanted = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    # `DataFrame.mapInArrow` does the same, but demands pandas, which PyArrow would import in every process.
+    udf = vectorized_udf(partial(_each_part, function), wanted, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    mapped = udf(*(frame[quoted(name)] for name in frame.columns))
+    return DataFrame(frame._jdf.mapInArrow(mapped._jc, False, None), frame.sparkSession)  # noqa: SLF001
+
+
+def without_tombstones(records: pa.Table) -> pa.Table:
+    """Return the records that have a value."""
+    return records.filter(pc.field("value").is_valid())
+
+
+def values_of(records: pa.Table) -> pa.BinaryArray:
+    """Return the values of records as one array."""
+    return pa.concat_arrays([pa.array([], pa.binary()), *records.column("value").chunks])
+
+
+def _of_events(function: Summary, records: pa.Table) -> pa.Table:
+    return function(without_tombstones(records))
+
+
+def _each_part(
+    function: Callable[[pa.Table], pa.Table], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from function(pa.Table.from_batches([batch])).to_batches()

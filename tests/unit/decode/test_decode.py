@@ -1,0 +1,483 @@
+"""Decoding of JSON events: every encoding, and bad events."""
+
+import base64
+import json
+import random
+import struct
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.decode.decoder import Decoder
+from replicator.decode.decoding import Decoding, WriterSchema
+from replicator.decode.json.format import JsonFormat
+from replicator.decode.json.parser import JsonParser
+from replicator.decode.records import DriverRecords
+from replicator.decode.schemas.tracker import SchemaTracker
+from replicator.model.batch_stats import MESSAGE_CODE, UNDECODABLE, UNKNOWN_SCHEMA
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.transforms import Blank
+from replicator.model.types import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VECTOR,
+    Encoding,
+    LakeType,
+    decimal,
+)
+from tests.oracle.events import ColumnSpec, Place, change_event, with_value_schema
+from tests.support.decoding import ID, RANGES, decoded, records, rows_of
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def unscaled(number: int) -> str:
+    """Return a decimal's unscaled value as Kafka Connect writes it, in the fewest possible bytes."""
+    return b64(number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True))
+
+
+BIG = 10**38 - 1
+POINT = struct.pack("<BIdd", 1, 1, 1.0, 2.0)
+CASES: list[tuple[LakeType, Encoding, Any, Any]] = [
+    (BOOLEAN, Encoding.PLAIN, True, True),
+    (INT, Encoding.PLAIN, -(2**31), -(2**31)),
+    (LONG, Encoding.PLAIN, 2**63 - 1, 2**63 - 1),
+    (LONG, Encoding.PLAIN, -(2**63), -(2**63)),
+    (FLOAT, Encoding.PLAIN, 3.5, 3.5),
+    (DOUBLE, Encoding.PLAIN, 1e-300, 1e-300),
+    (DOUBLE, Encoding.PLAIN, 0.1, 0.1),
+    (DOUBLE, Encoding.PLAIN, 7, 7.0),
+    (DOUBLE, Encoding.PLAIN, "-Infinity", float("-inf")),
+    (FLOAT, Encoding.PLAIN, "Infinity", float("inf")),
+    (FLOAT, Encoding.PLAIN, 3.4028235e38, 3.4028234663852886e38),
+    (STRING, Encoding.PLAIN, "naïve 🦊 \" \\ \n \x00", "naïve 🦊 \" \\ \n \x00"),
+    (STRING, Encoding.PLAIN, "", ""),
+    (STRING, Encoding.PLAIN, {"wkb": "AQ==", "srid": None}, '{"wkb":"AQ==","srid":null}'),
+    (BINARY, Encoding.PLAIN, b64(bytes(range(256))), bytearray(range(256))),
+    (BINARY, Encoding.PLAIN, "", bytearray()),
+    (decimal(12, 2), Encoding.PLAIN, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Encoding.PLAIN, 7, Decimal("7.00")),
+    (decimal(20, 0), Encoding.PLAIN, 2**64 - 1, Decimal(2**64 - 1)),
+    (decimal(38, 0), Encoding.PLAIN, BIG, Decimal(BIG)),
+    (decimal(12, 2), Encoding.NUMBER, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Encoding.NUMBER, 7, Decimal("7.00")),
+    (decimal(15, 0), Encoding.NUMBER, 10**15 - 1, Decimal(10**15 - 1)),
+    (decimal(15, 15), Encoding.NUMBER, -1e-15, Decimal("-1E-15")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(1234), Decimal("12.34")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(-1), Decimal("-0.01")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(0), Decimal("0.00")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(-128), Decimal("-1.28")),
+    (decimal(12, 2), Encoding.BASE64_DECIMAL, unscaled(128), Decimal("1.28")),
+    (decimal(38, 10), Encoding.BASE64_DECIMAL, unscaled(BIG), Decimal(f"{BIG}E-10")),
+    (decimal(38, 0), Encoding.BASE64_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(20, 0), Encoding.BASE64_DECIMAL, unscaled(2**64 - 1), Decimal(2**64 - 1)),
+    (decimal(12, 2), Encoding.EITHER_DECIMAL, unscaled(-1234), Decimal("-12.34")),
+    (decimal(12, 2), Encoding.EITHER_DECIMAL, -12.34, Decimal("-12.34")),
+    (decimal(12, 2), Encoding.EITHER_DECIMAL, 7, Decimal("7.00")),
+    (decimal(10, 0), Encoding.EITHER_DECIMAL, "1234", Decimal(-2658824)),
+    (decimal(10, 0), Encoding.EITHER_DECIMAL, 1234, Decimal(1234)),
+    (decimal(20, 10), Encoding.EITHER_DECIMAL, 1e-9, Decimal("1E-9")),
+    (decimal(38, 0), Encoding.EITHER_DECIMAL, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(38, 0), Encoding.EITHER_DECIMAL, BIG, Decimal(BIG)),
+    (BINARY, Encoding.BASE64_BITS, b64(b"\x01\x02"), bytearray(b"\x02\x01")),
+    (BINARY, Encoding.BASE64_BITS, b64(bytes(range(1, 9))), bytearray(range(8, 0, -1))),
+    (DATE, Encoding.DAYS, 0, date(1970, 1, 1)),
+    (DATE, Encoding.DAYS, -135140, date(1600, 1, 1)),
+    (DATE, Encoding.DAYS, 2_932_896, date(9999, 12, 31)),
+    (DATE, Encoding.DAYS, -719_162, date(1, 1, 1)),
+    (TIMESTAMP, Encoding.MILLIS, 1_700_000_000_123, datetime(2023, 11, 14, 22, 13, 20, 123000)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.MILLIS, -1, datetime(1969, 12, 31, 23, 59, 59, 999000)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.MICROS, 1_700_000_000_123_456, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.MICROS, 253_402_300_799_999_999, datetime(9999, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.NANOS, 1_700_000_000_123_456_789, datetime(2023, 11, 14, 22, 13, 20, 123456)),  # noqa: DTZ001
+    (TIMESTAMP, Encoding.NANOS, -1, datetime(1969, 12, 31, 23, 59, 59, 999999)),  # noqa: DTZ001
+    (
+        TIMESTAMPTZ,
+        Encoding.PLAIN,
+        "2023-11-14T22:13:20.123456Z",
+        datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC),
+    ),
+    (LONG, Encoding.PLAIN, -3_020_399_000_000, -3_020_399_000_000),
+    (LONG, Encoding.TIME_MILLIS, -1500, -1_500_000),
+    (LONG, Encoding.TIME_NANOS, -1, -1),
+    (LONG, Encoding.TIME_NANOS, 1_999, 1),
+    (INT, Encoding.YEAR, 1900, 0),
+    (INT, Encoding.YEAR, 1901, 1901),
+    (INT, Encoding.FLAG, True, 1),
+    (INT, Encoding.FLAG, False, 0),
+    (INT, Encoding.FLAG, -128, -128),
+    (VECTOR, Encoding.PLAIN, [1.0, -2.5, 3.14], [1.0, -2.5, 3.140000104904175]),
+    (STRING, Encoding.SET, "a,b", "a,b"),
+    (BINARY, Encoding.LATIN1, "\x00ÿa", bytearray(b"\x00\xffa")),
+    (BINARY, Encoding.GEOMETRY, {"wkb": b64(POINT), "srid": None}, bytearray(POINT)),
+    (BINARY, Encoding.GEOMETRY, {"wkb": b64(POINT), "srid": 0}, bytearray(POINT)),
+    (
+        BINARY,
+        Encoding.GEOMETRY,
+        {"x": 1.0, "y": 2.0, "wkb": b64(POINT), "srid": 4326},
+        bytearray(b"\x01\x01\x00\x00\x20" + (4326).to_bytes(4, "little") + POINT[5:]),
+    ),
+]  # fmt: skip
+
+
+def test_decode_reads_values_of_every_encoding() -> None:
+    """All in one table, one column each: a row of values, a row of nulls, a row without the columns."""
+    columns = tuple(Column(f"c.{i}`", kind, encoding) for i, (kind, encoding, _, _) in enumerate(CASES))
+    schema = TableSchema((ID, *columns), ("id",))
+    row = {"id": 1} | {c.name: case[2] for c, case in zip(columns, CASES, strict=True)}
+    empty = {"id": 2} | dict.fromkeys((c.name for c in columns), None)
+    events = [change_event("c", Place(1, i), "t", after=r) for i, r in enumerate((row, empty, {"id": 3}))]
+    full, nulls, absent = decoded(schema, *events)
+    assert full.bad is None, full.bad
+    for column, (kind, encoding, given, wanted) in zip(columns, CASES, strict=True):
+        found = full.after[column.name]
+        if isinstance(found, datetime) and wanted.tzinfo:
+            found = found.astimezone(UTC)
+        assert found == wanted, f"{kind} {encoding} {given!r}"
+    assert nulls.bad is None
+    assert set(list(nulls.after.values())[1:]) == {None}
+    assert set(list(absent.after.values())[1:]) == {None}
+
+
+LABELS = (("b\\, c", "b, c"), ("back\\\\slash", "back\\slash"), ("x ", "x"))
+DIGITS = "1234567890" * 7
+
+
+class Number(str):
+    """The text of a number that Python would round."""
+
+    __slots__ = ()
+
+
+def wide(encoding: Encoding, size: int) -> Column:
+    return Column("c", STRING, encoding, size=size)
+
+
+REFINED: list[tuple[Column, Any, Any]] = [
+    (Column("c", STRING, respelt=LABELS), "b\\, c", "b, c"),
+    (Column("c", STRING, respelt=LABELS), "b, c", "b, c"),
+    (Column("c", STRING, respelt=LABELS), "back\\\\slash", "back\\slash"),
+    (Column("c", STRING, Encoding.SET, respelt=LABELS[1:]), "a,back\\\\slash,x ", "a,back\\slash,x"),
+    (Column("c", STRING, Encoding.SET, respelt=LABELS[1:]), "", ""),
+    (Column("c", BINARY, Encoding.LATIN1, size=4), "\x00ÿ", bytearray(b"\x00\xff\x00\x00")),
+    *(
+        (wide(encoding, size), Number(written), shown)
+        for encoding in (Encoding.EITHER_DECIMAL, Encoding.PLAIN)
+        for size, written, shown in (
+            (0, DIGITS[:65], DIGITS[:65]),
+            (0, "-1", "-1"),
+            (0, "0", "0"),
+            (30, f"{DIGITS[:35]}.{DIGITS[:30]}", f"{DIGITS[:35]}.{DIGITS[:30]}"),
+            (30, "1E-30", f"0.{'0' * 29}1"),
+            (30, "-1.23E-28", f"-0.{'0' * 27}123"),
+            (30, "0E-30", f"0.{'0' * 30}"),
+            (5, "0.00000", "0.00000"),
+            (5, "1.5", "1.50000"),
+            (0, "1E+3", "1000"),
+        )
+    ),
+    *(
+        (wide(encoding, size), unscaled(number), shown)
+        for encoding in (Encoding.EITHER_DECIMAL, Encoding.BASE64_DECIMAL)
+        for size, number, shown in (
+            (0, int(DIGITS[:65]), DIGITS[:65]),
+            (0, 10**65 - 1, "9" * 65),
+            (30, -(10**65) + 1, f"-{'9' * 35}.{'9' * 30}"),
+            (30, -1, f"-0.{'0' * 29}1"),
+            (30, 0, f"0.{'0' * 30}"),
+            (0, -(2**216), str(-(2**216))),
+            (2, 2**192, f"{2**192 // 100}.{2**192 % 100:02d}"),
+            (0, 10**27, str(10**27)),
+            (0, -(10**54), str(-(10**54))),
+            (0, 128, "128"),
+        )
+    ),
+    (wide(Encoding.PLAIN, 3), "1.500", "1.500"),
+]
+
+
+def test_decode_converts_enum_set_text_and_wide_decimal_values() -> None:
+    """ENUM and SET labels, bytes that are declared as text, decimals with too many digits for a lake type."""
+    columns = tuple(replace(c, name=f"c{i}") for i, (c, _, _) in enumerate(REFINED))
+    schema = TableSchema((ID, *columns), ("id",))
+    row: dict[str, Any] = {"id": 1} | {c.name: case[1] for c, case in zip(columns, REFINED, strict=True)}
+    text = change_event("c", Place(1, 5), "t", after=row).decode()
+    for value in row.values():
+        if isinstance(value, Number):
+            text = text.replace(f':"{value}"', f":{value}")
+    (found,) = decoded(schema, text.encode())
+    assert found.bad is None
+    assert {c.name: found.after[c.name] for c in columns} == {
+        c.name: case[2] for c, case in zip(columns, REFINED, strict=True)
+    }
+
+
+def test_wide_decimals_are_read_when_texts_or_other_fields_have_the_same_name() -> None:
+    """Numbers are found by their field name, which a text may contain, or which the event itself may use."""
+    columns = (
+        Column("n", STRING),
+        replace(wide(Encoding.EITHER_DECIMAL, 1), name='w"'),
+        wide(Encoding.EITHER_DECIMAL, 0),
+    )
+    schema = TableSchema((ID, *columns), ("id",))
+    text = '{"c":1,"w\\"":2.5} "c":3'
+    event = change_event("c", Place(1, 5), "t", after={"id": 1, "n": text, 'w"': Number("7.5"), "c": 8})
+    (found,) = decoded(schema, event.replace(b'"7.5"', b"7.5"))
+    assert (found.bad, found.position_key) == (None, (1 << 40) + 5)
+    assert found.after == {"id": 1, "n": text, 'w"': "7.5", "c": "8"}
+    own = TableSchema((ID, replace(columns[2], name="pos")), ("id",))
+    (found,) = decoded(own, change_event("c", Place(1, 5), "t", after={"id": 1, "pos": 10**50}))
+    assert (found.bad, found.position_key) == (None, (1 << 40) + 5)
+    assert found.after["pos"] == str(10**50)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (wide(Encoding.BASE64_DECIMAL, 2), 1.5),
+        (wide(Encoding.BASE64_DECIMAL, 2), ""),
+        (wide(Encoding.BASE64_DECIMAL, 0), unscaled(2**230)),
+        (wide(Encoding.EITHER_DECIMAL, 2), "no base64"),
+        (wide(Encoding.EITHER_DECIMAL, 2), {"a": 1}),
+        (wide(Encoding.PLAIN, 2), "AfQ="),
+        (wide(Encoding.PLAIN, 0), 1.5),
+        (wide(Encoding.UNSEEN_DECIMAL, 0), 1),
+        (Column("c", INT, Encoding.FLAG), "yes"),
+        (Column("c", DOUBLE), "1.5"),
+        (Column("c", DOUBLE), True),
+        (Column("c", BINARY, Encoding.LATIN1), "日"),
+        # Times outside MySQL's range; Spark would fail at some of them.
+        (Column("c", TIMESTAMP, Encoding.MILLIS), 2**62),
+        (Column("c", TIMESTAMP, Encoding.MICROS), -(2**63)),
+        (Column("c", TIMESTAMP, Encoding.MICROS), 253_402_300_800_000_000),
+        (Column("c", DATE, Encoding.DAYS), 2_932_897),
+        (Column("c", DATE, Encoding.DAYS), -(2**31)),
+    ],
+)
+def test_event_is_bad_when_a_value_is_unreadable(column: Column, value: Any) -> None:
+    schema = TableSchema((ID, column), ("id",))
+    bad, good = decoded(
+        schema,
+        change_event("c", Place(1, 5), "t", after={"id": 1, "c": value}),
+        change_event("c", Place(1, 6), "t", after={"id": 2, "c": None}),
+    )
+    assert (bad.bad, good.bad) == ("not JSON of the table's schema", None)
+
+
+SCHEMA = TableSchema((ID, Column("q", INT), Column("price", decimal(6, 2))), ("id",))
+GOOD = {"id": 1, "q": 2, "price": 3.5}
+
+
+def change(op: str = "c", **parts: Any) -> bytes:
+    """Return an event with replaced `parts`; a part that is `...` is omitted."""
+    base = json.loads(change_event("c", Place(1, 5), "t", after=GOOD)) | {"op": op}
+    return json.dumps({k: v for k, v in (base | parts).items() if v is not ...}).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"garbage{", "not JSON of the table's schema"),
+        (b"\xff\xfe\x00", "not JSON of the table's schema"),
+        (b"", "not JSON of the table's schema"),
+        (b"{}", "no op: not a Debezium change event"),
+        (b"[1]", "not JSON of the table's schema"),
+        (b'"text"', "not JSON of the table's schema"),
+        (b"null", "not JSON of the table's schema"),
+        (change("x"), "unknown op x"),
+        (change(source=...), "no source position"),
+        (change(source={"file": None, "pos": 4}), "no source position"),
+        (change(source={"file": "nonumber", "pos": 4}), "no source position"),
+        (change(after=None), "no after-image"),
+        (change("u", after=None), "no after-image"),
+        (change("d", before=None), "delete without a before-image"),
+        (change(after={**GOOD, "id": None}), "null in the key"),
+        (change("d", before={"q": 1}), "null in the key"),
+        (change(after={**GOOD, "q": "seven"}), "not JSON of the table's schema"),
+        (change(after={**GOOD, "q": 2**31}), "not JSON of the table's schema"),
+        (change(after={**GOOD, "q": {"a": 1}}), "not JSON of the table's schema"),
+        (change(after={**GOOD, "price": 123456.78}), "not JSON of the table's schema"),
+        (change(after="row"), "not JSON of the table's schema"),
+    ],
+)
+def test_bad_events_are_returned_with_reason_and_raw_bytes(value: bytes, reason: str) -> None:
+    bad, good = decoded(SCHEMA, value, change())
+    assert bad.bad == reason
+    assert bad.op is None
+    assert bytes(bad.raw_value) == value
+    assert bytes(bad.raw_key) == b'{"id":1}'
+    assert (good.bad, good.op, good.raw_value) == (None, "c", None)
+    assert good.after == {"id": 1, "q": 2, "price": Decimal("3.50")}
+
+
+@pytest.mark.parametrize(
+    ("lake_type", "encoding", "value"),
+    [
+        (decimal(6, 2), Encoding.BASE64_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Encoding.BASE64_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Encoding.BASE64_DECIMAL, 1.5),
+        (decimal(6, 2), Encoding.BASE64_DECIMAL, "no base64"),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, unscaled(123456789)),
+        (decimal(38, 0), Encoding.EITHER_DECIMAL, unscaled(10**50)),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, 123456.78),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, "no base64"),
+        (decimal(6, 2), Encoding.EITHER_DECIMAL, {"a": 1}),
+        (decimal(6, 2), Encoding.PLAIN, unscaled(-1)),
+        (decimal(6, 2), Encoding.UNSEEN_DECIMAL, 1.5),
+        (decimal(6, 2), Encoding.NUMBER, 123456.78),
+        (decimal(6, 2), Encoding.NUMBER, "12.34"),
+        (decimal(6, 2), Encoding.NUMBER, unscaled(-1)),
+        (decimal(6, 2), Encoding.NUMBER, float("inf")),
+        (decimal(6, 2), Encoding.NUMBER, True),
+    ],
+)
+def test_event_is_bad_when_a_decimal_in_an_image_is_unreadable(
+    lake_type: LakeType, encoding: Encoding, value: Any
+) -> None:
+    schema = TableSchema((ID, Column("price", lake_type, encoding)), ("id",))
+    rows = [{"id": 1, "price": value}, {"id": 2, "price": None}]
+    events = [
+        change_event("u", Place(1, 5), "t", before=rows[1], after=rows[0]),
+        change_event("d", Place(1, 6), "t", before=rows[0]),
+        change_event("u", Place(1, 7), "t", before=rows[1], after=rows[1]),
+    ]
+    bad = "not JSON of the table's schema"
+    assert [r.bad for r in decoded(schema, *events)] == [bad, bad, None]
+    again = Decoder(JsonParser(), Decoding((WriterSchema(schema),), schema, True), RANGES)
+    assert again.decode(records(events[0])).column("bad").to_pylist() == [UNKNOWN_SCHEMA]
+
+
+def test_tombstones_are_omitted_and_positions_are_packed() -> None:
+    delete = change_event("d", Place(1_000_000, 77, 3), "t", before=GOOD)
+    (found,) = decoded(SCHEMA, delete, None)
+    assert (found.position_key, found.row_key) == ((1_000_000 << 40) + 77, 6)
+    assert found.file == "mysql-bin.1000000"
+    assert found.before == {"id": 1, "q": 2, "price": Decimal("3.50")}
+    assert found.after is None
+
+
+def test_truncate_event_is_decoded_without_a_row() -> None:
+    (found,) = decoded(SCHEMA, change_event("t", Place(1, 5), "t"))
+    assert (found.op, found.bad, found.before, found.after) == ("t", None, None, None)
+
+
+def test_message_event_is_decoded_without_a_row() -> None:
+    (message,) = decoded(SCHEMA, change("m", after=None))
+    assert (message.bad, message.op, message.code, message.after) == (None, "m", MESSAGE_CODE, None)
+
+
+def test_event_with_a_schema_is_bad_when_it_is_incomplete_or_not_an_object() -> None:
+    columns = [ColumnSpec("id", "bigint", False)]
+    good = with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 1}), columns, "x")
+    head = good[: good.index(b'"payload":') + len(b'"payload":')]
+    raw = records(good, good[:-1], good[:-2], head, head + b"null}", head + b"[1]}", head + b"{}}")
+    writer_schemas = SchemaTracker(JsonFormat()).discovery.learn(
+        TableId("shop", "t"), DriverRecords(raw), patient=False
+    )
+    decoding = Decoding(tuple(writer_schemas), writer_schemas[-1].schema, True, UNDECODABLE)
+    rows = rows_of(Decoder(JsonParser(), decoding, RANGES).decode(raw))
+    assert rows[0].bad is None
+    assert rows[0].after == {"id": 1}
+    no_json, no_event = "not JSON of the table's schema", "no op: not a Debezium change event"
+    assert [r.bad for r in rows[1:]] == [no_json] * 5 + [no_event]
+
+
+def test_event_is_bad_when_a_timestamptz_is_a_number() -> None:
+    """Spark reads a number as seconds, in any century."""
+    schema = TableSchema((ID, Column("at", TIMESTAMPTZ)), ("id",))
+    given = (10**12, -(10**12), "2024-02-29T23:59:59Z", None)
+    rows = decoded(
+        schema,
+        *(change_event("c", Place(1, i), "t", after={"id": i, "at": at}) for i, at in enumerate(given)),
+    )
+    assert [r.bad for r in rows] == ["not JSON of the table's schema"] * 2 + [None, None]
+    assert rows[2].after["at"].astimezone(UTC) == datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC)
+
+
+def snapshot_event(kind: str, row: dict[str, Any]) -> bytes:
+    """Return an event with a row that a snapshot of `kind` read."""
+    event = json.loads(change_event("r", Place(1, 1), "t", after=row))
+    event["source"]["snapshot"] = kind
+    return json.dumps(event, separators=(",", ":")).encode()
+
+
+def test_bits_of_a_key_have_the_order_of_the_binlog_also_in_a_snapshot() -> None:
+    """Debezium 3.6 writes BIT columns of the key in the other byte order in snapshots, but not in incremental ones."""
+    bits = [Column(name, BINARY, Encoding.BASE64_BITS) for name in ("k", "v")]
+    schema = TableSchema((ID, *bits), ("id", "k"))
+    little, big = b64(b"\x01\x02\x03"), b64(b"\x03\x02\x01")
+    whole, part = {"id": 1, "k": big, "v": little}, {"id": 1, "k": little, "v": little}
+    events = [
+        *(snapshot_event(kind, whole) for kind in ("true", "first", "last_in_data_collection")),
+        snapshot_event("incremental", part),
+        change_event("c", Place(1, 2), "t", after=part),
+        change_event("u", Place(1, 3), "t", before=part, after=part),
+        change_event("d", Place(1, 4), "t", before=part),
+    ]
+    found = decoded(schema, *events, event_key=("id", "k"))
+    images = [image for row in found for image in (row.before, row.after) if image is not None]
+    assert len(images) == 8
+    assert {(i["k"], i["v"]) for i in images} == {(b"\x03\x02\x01", b"\x03\x02\x01")}
+    # Without the event's key, it is an ordinary column.
+    (read,) = decoded(schema, events[3], event_key=("id",))
+    assert read.after["k"] == b"\x03\x02\x01"
+    (read,) = decoded(schema, snapshot_event("first", part), event_key=("id",))
+    assert read.after["k"] == b"\x03\x02\x01"
+
+
+def test_decode_reads_a_text_of_25_mb() -> None:
+    """A LONGTEXT; Spark's parser refuses more than 20,000,000 characters by default."""
+    schema = TableSchema((ID, Column("body", STRING)), ("id",))
+    body = "0123456789" * 2_500_000
+    raw = records(change_event("c", Place(1, 0), "t", after={"id": 1, "body": body}))
+    (found,) = rows_of(
+        Decoder(JsonParser(), Decoding((WriterSchema(schema),), schema, False), RANGES).decode(raw)
+    )
+    assert found.bad is None
+    assert found.after["body"] == body
+
+
+def test_decimals_of_15_digits_are_exact_when_written_as_numbers() -> None:
+    """Such numbers pass through doubles."""
+    draw = random.Random(7)
+    for scale in (0, 2, 7, 15):
+        column = Column("c", decimal(15, scale), Encoding.NUMBER)
+        unscaled = [
+            draw.randrange(-(10 ** draw.randint(1, 15)) + 1, 10 ** draw.randint(1, 15)) for _ in range(2000)
+        ]
+        exact = [Decimal(n).scaleb(-scale) for n in unscaled]
+        event = change_event("c", Place(1, 5), "t", after={"id": 1, "c": "?"})
+        texts = [f"{n:f}" for n in exact] + [f"{n:E}" for n in exact]
+        rows = decoded(
+            TableSchema((ID, column), ("id",)), *(event.replace(b'"?"', text.encode()) for text in texts)
+        )
+        assert [row.after["c"] for row in rows] == exact * 2
+
+
+def test_columns_that_are_masked_by_null_are_not_read() -> None:
+    columns = [
+        Column("n", INT, transform=Blank()),
+        Column("d", decimal(5, 2), Encoding.NUMBER, transform=Blank()),
+    ]
+    event = change_event("c", Place(1, 4), "t", after={"id": 1, "n": "no number", "d": "AfQ="})
+    (row,) = decoded(TableSchema((ID, *columns), ("id",)), event)
+    assert (row.bad, row.after) == (None, {"id": 1, "n": None, "d": None})
+
+
+def test_no_events_are_decoded_to_no_rows() -> None:
+    assert decoded(SCHEMA, None) == []
+    assert len(JsonParser().sources(pa.array([], pa.binary()))["file"]) == 0
