@@ -225,7 +225,7 @@ def _bits(values: pa.BinaryArray, _: Column) -> pa.BinaryArray:
 
 
 def of_binary_decimals(values: pa.BinaryArray, column: Column) -> pa.Array:
-    """Convert big-endian two's complement bytes to decimals, or to text if the lake has none with so many digits.
+    """Convert big-endian two's complement bytes to decimals, or to text if the lake has no decimal of that many digits.
 
     Null for numbers with more digits than the column has.
     """
