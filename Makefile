@@ -58,7 +58,7 @@ test-long: setup  ## The tests that take hours: all tests, cases and kills, an h
 	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py
 	@REPLICATOR_LAW_EXAMPLES=1000 $(RUN) pytest -q tests/spark/test_story_law.py
 	@REPLICATOR_FUZZ_EXAMPLES=10000 $(RUN) pytest -q tests/unit/config/test_any_config.py \
-	  tests/unit/sources/archive/test_any_archive.py tests/spark/test_any_bytes.py
+	  tests/unit/sources/archive/test_any_archive.py tests/unit/decode/test_any_bytes.py
 	@$(RUN) pytest -q -m "spark and not stack" tests/spark
 	@REPLICATOR_CHECK_REBUILDS=1 $(RUN) pytest -q tests/spark/test_schema_changes.py tests/spark/test_key_changes.py \
 	  tests/spark/test_snapshots.py tests/spark/test_truncate.py tests/spark/test_keyless.py tests/spark/test_keyless_json.py \
