@@ -97,8 +97,8 @@ class JsonParser:
         block = fields if self.flattened else {"source": fields}
         events, _ = _transformed(_texts(values), {**block, "payload": block})
         outer, inner = (
-            _sources(event if self.flattened else event.field("source"), prefix)
-            for event in (events, events.field("payload"))
+            _sources(event if self.flattened else pc.struct_field(event, "source"), prefix)
+            for event in (events, pc.struct_field(events, "payload"))
         )
         return {name: pc.coalesce(outer[name], inner[name]) for name in outer}
 
@@ -206,10 +206,10 @@ def _transformed(
     texts: pa.StringArray, structure: Mapping[str, Any]
 ) -> tuple[pa.StructArray, pa.BooleanArray]:
     """Return the fields of `structure` in each text, and whether a text is something else than a JSON object."""
-    objects = pc.fill_null(pc.starts_with(texts, "{"), fill_value=False)
+    objects, given = pc.fill_null(pc.starts_with(texts, "{"), fill_value=False), texts
     if not pc.all(objects).as_py():
         objects = pc.fill_null(pc.match_substring_regex(texts, r"^\s*\{"), fill_value=False)
-    given = pc.if_else(objects, texts, "{}")
+        given = pc.if_else(objects, texts, "{}")
     wanted = json.dumps(structure, ensure_ascii=False)
     try:
         return queried("json_transform(text, ?)", given, wanted), pc.invert(objects)
@@ -237,10 +237,8 @@ def _is_no_object(texts: pa.StringArray, row: ParsedRow, name: str) -> pa.Boolea
     empty = reduce(pc.and_, [row.present, *map(pc.is_null, row.values.values())])
     if not pc.any(empty).as_py():
         return empty
-    events = zip(empty.to_pylist(), texts.to_pylist(), strict=True)
-    return pa.array(
-        [found and not isinstance(json.loads(text)[name], dict) for found, text in events], pa.bool_()
-    )
+    kinds = queried("json_type(text, ?)", pc.if_else(empty, texts, "{}"), f"$.{name}")
+    return pc.fill_null(pc.not_equal(kinds, "OBJECT"), fill_value=False)
 
 
 def _sources(block: pa.StructArray, prefix: str = "") -> Sources:

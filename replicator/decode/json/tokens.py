@@ -31,6 +31,10 @@ _NO_NUMBERS: Final = ('"Infinity"', '"-Infinity"', '"NaN"')
 
 _EXPONENT: Final = r"[eE][+-]?\d{3}"
 _MOST_DIGITS: Final = 256
+_SRID_LIMIT: Final = 1 << 31
+_FRACTION: Final = "^-?[0-9]+[.eE]"
+"""The token of a number that passed through a double."""
+
 _NO_TEXT: Final = pa.scalar(None, pa.string())
 
 
@@ -82,7 +86,15 @@ def wire_values(tokens: pa.StringArray, column: Column) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pa.array([{"true": True, "false": False}.get(t or "") for t in tokens.to_pylist()], kind)
     read = _point if pa.types.is_struct(kind) else _vector
-    return pa.array([None if t is None else read(json.loads(t)) for t in tokens.to_pylist()], kind)
+    return pa.array([read(_parsed(token)) for token in tokens.to_pylist()], kind)
+
+
+def _parsed(token: str | None) -> Any:
+    """Return the value of a token; None also if Python refuses it, for its depth or for the digits of a number."""
+    try:
+        return None if token is None else json.loads(token)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _floats(tokens: pa.StringArray, kind: pa.DataType) -> pa.Array:
@@ -111,7 +123,7 @@ def _point(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     wkb, srid = value.get("wkb"), value.get("srid")
-    if not isinstance(wkb, str) or not isinstance(srid, int | None):
+    if not isinstance(wkb, str) or not (srid is None or (type(srid) is int and abs(srid) < _SRID_LIMIT)):
         return None
     try:
         return {"wkb": base64.b64decode(wkb, validate=True), "srid": srid}
@@ -119,14 +131,20 @@ def _point(value: Any) -> dict[str, Any] | None:
         return None
 
 
-def _vector(value: Any) -> list[float] | None:
+def _vector(value: Any) -> list[float | None] | None:
     if not isinstance(value, list) or not all(type(n) in (int, float, type(None)) for n in value):
         return None
-    return value
+    try:
+        return [None if n is None else float(n) for n in value]
+    except OverflowError:
+        return None
 
 
 def _decimals(tokens: pa.StringArray, column: Column) -> pa.Array:
     """Return decimals, or bytes of an encoding that has nothing else."""
+    if is_quoted_before(column):
+        # One whose field's name is written with escapes was not quoted, and may have lost digits.
+        tokens = pc.if_else(pc.match_substring_regex(tokens, _FRACTION), _NO_TEXT, tokens)
     match column.encoding:
         case Encoding.BASE64_DECIMAL:
             return _bytes(tokens)

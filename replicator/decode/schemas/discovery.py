@@ -35,7 +35,7 @@ _FIRST: Final = pa.schema(
         ("with_key", pa.binary()),
     ]
 )
-"""The first event of each schema in some records of a partition: its offset and value, and the key and value of the
+"""The first event of each schema in some records of each partition: its offset and value, and the key and value of the
 first event with a key. A truncate has none, so it is a sample of the table's schema, but not of its key."""
 
 _PLACED: Final = pa.schema(
@@ -83,16 +83,18 @@ def _firsts(records: Records, event_format: EventFormat) -> list[dict[str, Any]]
 
 
 def _first_events(parser: EventParser, records: pa.Table) -> pa.Table:
-    """Summarize the records of one partition, or of several, as `_FIRST`."""
-    found: dict[int, dict[str, Any]] = {}
+    """Summarize records as `_FIRST`."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
     ids = parser.schema_ids(values_of(records)).to_pylist()
+    partitions = records.column("partition").to_pylist()
     ordered = pc.sort_indices(records.column("offset")).to_pylist()
     keys, values, offsets = (records.column(name) for name in ("key", "value", "offset"))
     for i in ordered:
-        row = found.get(ids[i])
+        place = partitions[i], ids[i]
+        row = found.get(place)
         if row is None:
             row = {"schema_id": ids[i], "offset": offsets[i].as_py(), "value": values[i].as_py(), "key": None}
-            found[ids[i]] = row
+            found[place] = row
         if row["key"] is None and keys[i].is_valid:
             row |= {"key": keys[i].as_py(), "with_key": values[i].as_py()}
     return pa.Table.from_pylist(list(found.values()), _FIRST)

@@ -1,5 +1,7 @@
 """Events of several writer schemas in one frame."""
 
+import pyarrow as pa
+
 from replicator.decode.decoder import Decoder
 from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.json.format import JsonFormat
@@ -84,3 +86,17 @@ def test_schema_begins_at_its_first_event_with_a_position() -> None:
     values = (with_value_schema(event, columns, "x") for event in (nothing, *good))
     schemas.discovery.learn(table, DriverRecords(records(*values)), patient=False)
     assert [v.position.pos for v in schemas.history(table).versions] == [7]
+
+
+def test_schema_begins_at_its_earliest_event_in_any_partition() -> None:
+    columns = [ColumnSpec("id", "bigint", False)]
+    values = [
+        with_value_schema(change_event("c", Place(1, at), "t", after={"id": at}), columns, "x")
+        for at in (9, 8)
+    ]
+    raw = records(*values)
+    partitions = pa.array([0, 1], raw.schema.field("partition").type)
+    raw = raw.set_column(0, "partition", partitions)
+    schemas, table = SchemaTracker(JsonFormat()), TableId("shop", "t")
+    schemas.discovery.learn(table, DriverRecords(raw), patient=False)
+    assert [v.position.pos for v in schemas.history(table).versions] == [8]
