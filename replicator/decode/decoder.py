@@ -63,7 +63,8 @@ class Decoder:
             own = records if len(rows) == len(records) else records.take(rows)
             events, decoded = self._events(values_of(own), writer_schema, schema)
             key = () if writer_schema is None else writer_schema.schema.key
-            found.append(frame(own, events, decoded, key, schema, last[rows]))
+            wide = self.decoding.for_changelog
+            found.append(frame(own, events, decoded, key, schema, last[rows], for_changelog=wide))
             order.append(rows)
         if len(found) == 1:
             return found[0]

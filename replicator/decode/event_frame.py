@@ -102,7 +102,14 @@ def row_type(columns: Sequence[Column]) -> pa.StructType:
 
 
 def frame(
-    records: pa.Table, events: ParsedEvents, images: Images, key: Sequence[str], schema: pa.Schema, last: Mask
+    records: pa.Table,
+    events: ParsedEvents,
+    images: Images,
+    key: Sequence[str],
+    schema: pa.Schema,
+    last: Mask,
+    *,
+    for_changelog: bool,
 ) -> pa.Table:
     """Return the decoded frame, of `schema`, from parsed events and their images.
 
@@ -113,12 +120,7 @@ def frame(
     is_bad = pc.is_valid(bad)
     is_before = pc.fill_null(pc.is_in(events.op, pa.array(["d", "t"])), False)
     kind = np.where(is_before.to_numpy(zero_copy_only=False), 0, 1)
-    in_end = pa.array(last)
-    named = (
-        pa.repeat(pa.scalar(True), len(in_end))
-        if schema.field("before").type == schema.field("after").type
-        else in_end
-    )
+    in_end, file = pa.array(last), events.source["file"]
     columns = {
         "partition": records.column("partition"),
         "offset": records.column("offset"),
@@ -130,7 +132,7 @@ def frame(
         "server_id": pa.array(places.server_id),
         "gtid_origin": pa.array(places.origin_hashes()),
         "gtid_number": pa.array(places.number),
-        "file": pc.if_else(named, events.source["file"], _NO_TEXT),
+        "file": file if for_changelog else pc.if_else(in_end, file, _NO_TEXT),
         # Without a changelog, too: it tells which events were sent again.
         "gtid": events.source["gtid"],
         "in_range_end": in_end,

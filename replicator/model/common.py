@@ -5,6 +5,7 @@ has this grammar. It is translated to one regular expression with the same meani
 Debezium and Spark match the same names.
 """
 
+import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -30,6 +31,11 @@ def listing(names: Iterable[object], most: int = 5) -> str:
     every = [str(name) for name in names]
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
+
+
+def hash_of(data: bytes) -> int:
+    """Return a hash that fits into a signed long. It is the same in all processes, and recorded nowhere."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 
 def quoted(*parts: str) -> str:

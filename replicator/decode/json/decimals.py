@@ -2,17 +2,17 @@
 
 Kafka Connect's JSON has two encodings, which no schema identifies: a number (``decimal.format=NUMERIC``) or, by
 default, the bytes of the unscaled value in base64. With ``decimal.handling.mode=string`` Debezium writes the number as
-text. A quoted value may be ambiguous: ``"1234"`` is a number and also base64 of three bytes, and after Spark's parsing
-the quotes are lost. So one encoding is determined for all events of a schema, from unambiguous values.
+text. A quoted value may be ambiguous: ``"1234"`` is a number and also base64 of three bytes. So one encoding is
+determined for all events of a schema, from unambiguous values.
 
 - Events with schemas: a quoted value is base64, any other a number; text would have another schema.
 - Events without schemas: a value that is not a number is base64, a quoted one that is not base64 is text. If all quoted
   values are ambiguous, which is improbable for base64 of several values, they are taken as text.
 
-If all values are numbers, those of few digits are read fast, as doubles (`Encoding.NUMBER`); a later text is then an
-unreadable value. Otherwise numbers and their text are read alike (`Encoding.PLAIN`).
+If all values are numbers of few digits (`Encoding.NUMBER`), a later text is an unreadable value. Otherwise numbers and
+their text are read alike (`Encoding.PLAIN`).
 
-If both encodings occur, each value is decoded by its own (`Encoding.EITHER_DECIMAL`), which costs more. While all
+If both encodings occur, each value is decoded by its own (`Encoding.EITHER_DECIMAL`). While all
 values are null, the encoding remains open (`Encoding.UNSEEN_DECIMAL`). The first value after that causes the whole
 batch to be examined again, and so does a value that cannot be read because the connector's settings were changed.
 """

@@ -9,7 +9,6 @@ An event that is not JSON does not spoil the others: they are parsed again witho
 Facts of the format: Debezium's MySQL connector documentation, "Data change events".
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ from replicator.decode.transforms import is_blank
 from replicator.decode.values import is_wide, wire_type
 from replicator.errors import DecodeError
 from replicator.model.batch_stats import UNKNOWN_SCHEMA
+from replicator.model.common import hash_of
 from replicator.model.table import Column, TableSchema
 
 NO_SCHEMA: Final = 0
@@ -73,9 +73,8 @@ def fingerprint(value: bytes) -> int:
     return _hash(value.partition(_PAYLOAD.encode())[0])
 
 
-@lru_cache(64)
-def _hash(schema: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(schema, digest_size=8).digest(), "big", signed=True)
+_hash = lru_cache(64)(hash_of)
+"""Events of one schema follow each other."""
 
 
 @dataclass(frozen=True, slots=True)

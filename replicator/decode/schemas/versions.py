@@ -1,6 +1,5 @@
 """Assign events to the versions of their table's schema: the rules of `schema.history.order` for arrays of events."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.model.common import hash_of
 from replicator.model.gtid import BLOCK
 from replicator.model.position import FILE_SHIFT, LAST_MS, MOST_POS, binlog_number
 from replicator.schema.history.order import CLOCK_MS, Boundary, VersionStart
@@ -66,7 +66,7 @@ class Places:
     def origin_hashes(self) -> Longs:
         """Return a hash of each origin; 0 without one."""
         found = self.origin.dictionary_encode()
-        hashes = [_hash(text) for text in found.dictionary.to_pylist()]
+        hashes = [hash_of(text.encode()) for text in found.dictionary.to_pylist()]
         return _longs(pa.array(hashes, pa.int64()).take(found.indices))
 
 
@@ -125,7 +125,3 @@ def _file_number(name: str) -> int:
         return binlog_number(name)
     except ValueError:
         return -1
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)

@@ -264,7 +264,7 @@ def test_wide_decimals_are_read_when_texts_or_other_fields_have_the_same_name() 
         (Column("c", VECTOR), [10**400]),
         (Column("c", VECTOR), ["x"]),
         (Column("c", BINARY, Encoding.LATIN1), "日"),
-        # Times outside MySQL's range; Spark would fail at some of them.
+        # Times outside MySQL's range.
         (Column("c", TIMESTAMP, Encoding.MILLIS), 2**62),
         (Column("c", TIMESTAMP, Encoding.MICROS), -(2**63)),
         (Column("c", TIMESTAMP, Encoding.MICROS), 253_402_300_800_000_000),
@@ -401,7 +401,7 @@ def test_event_with_a_schema_is_bad_when_it_is_incomplete_or_not_an_object() -> 
 
 
 def test_event_is_bad_when_a_timestamptz_is_a_number() -> None:
-    """Spark reads a number as seconds, in any century."""
+    """A number would be seconds or milliseconds."""
     schema = TableSchema((ID, Column("at", TIMESTAMPTZ)), ("id",))
     given = (10**12, -(10**12), "2024-02-29T23:59:59Z", None)
     rows = decoded(
@@ -444,7 +444,7 @@ def test_bits_of_a_key_have_the_order_of_the_binlog_also_in_a_snapshot() -> None
 
 
 def test_decode_reads_a_text_of_25_mb() -> None:
-    """A LONGTEXT; Spark's parser refuses more than 20,000,000 characters by default."""
+    """A LONGTEXT; some parsers of JSON refuse more than 20,000,000 characters."""
     schema = TableSchema((ID, Column("body", STRING)), ("id",))
     body = "0123456789" * 2_500_000
     raw = records(change_event("c", Place(1, 0), "t", after={"id": 1, "body": body}))
