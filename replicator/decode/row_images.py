@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from replicator.decode.decoding import WriterSchema
 from replicator.decode.parsed import ParsedEvents, ParsedRow
 from replicator.decode.transforms import transformed
-from replicator.decode.values import arrow_type, decoded
+from replicator.decode.values import arrow_type, cast_values, decoded
 from replicator.model.column_rules import stored_type
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding, LakeType
@@ -103,17 +103,4 @@ def _of_text(text: str, lake_type: LakeType) -> pa.Scalar:
 
 def _as_type(values: pa.Array, own: LakeType, wanted: LakeType) -> pa.Array:
     """Return values of an older type of a column in its type; null for those that it does not hold."""
-    if own == wanted:
-        return values
-    kind = arrow_type(wanted)
-    try:
-        return values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        pass
-    found = []
-    for i in range(len(values)):
-        try:
-            found.append(values.slice(i, 1).cast(kind))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found.append(pa.nulls(1, kind))
-    return pa.concat_arrays(found)
+    return values if own == wanted else cast_values(values, arrow_type(wanted))

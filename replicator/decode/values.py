@@ -10,6 +10,7 @@ MySQL 9.7 converts the bytes (``CONVERT(_hp8 X'A1' USING utf8mb4)``). Of sets th
 become `UNKNOWN_CHARACTER`, or several of it: rows with such text are read again from the source.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -76,6 +77,19 @@ def arrow_type(lake_type: LakeType) -> pa.DataType:
     if lake_type.name == "decimal":
         return pa.decimal128(lake_type.precision, lake_type.scale)
     return _ARROW_TYPES[lake_type.name]
+
+
+def cast_values(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert values to another type; null for those that it does not hold."""
+    with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return values.cast(kind)
+    found = [pa.nulls(0, kind)]
+    for i in range(len(values)):
+        try:
+            found.append(values.slice(i, 1).cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found.append(pa.nulls(1, kind))
+    return pa.concat_arrays(found)
 
 
 def wire_type(column: Column) -> pa.DataType:

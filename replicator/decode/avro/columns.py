@@ -16,8 +16,10 @@ from typing import Any, Final, TypeAlias
 import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from replicator.decode.avro.schema import UNREADABLE
+from replicator.decode.values import cast_values
 
 Wanted: TypeAlias = Mapping[str, Any] | pa.DataType
 """What is read of a value: fields of a record (name → `Wanted`), or all of it; nested values become JSON text."""
@@ -297,20 +299,10 @@ def _cast(values: pa.Array | None, cursor: Cursor, wanted: Wanted | None) -> pa.
         return values
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
-    try:
-        return values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        pass
-    found, bad = [pa.nulls(0, kind)], np.zeros(len(cursor), np.bool_)
-    for i in range(len(values)):
-        try:
-            found.append(values.slice(i, 1).cast(kind))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found.append(pa.nulls(1, kind))
-            bad[i] = True
+    found = cast_values(values, kind)
     # What follows the value is read all the same, to know whether the record fits.
-    cursor.bad |= bad
-    return pa.concat_arrays(found)
+    cursor.bad |= pc.and_(values.is_valid(), found.is_null()).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _scattered(parts: Sequence[pa.Array], order: Sequence[Longs], count: int, wanted: Wanted) -> pa.Array:

@@ -4,7 +4,6 @@ A token is the text of a JSON value without spaces; a number whose digits a doub
 with `BARE`.
 """
 
-import base64
 import binascii
 import contextlib
 import json
@@ -15,7 +14,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.decode.json.base64_arrays import of_base64
 from replicator.decode.values import is_wide, of_binary_decimals, wide_text, wire_type
 from replicator.model.table import Column
 from replicator.model.types import DOUBLE_DIGITS, Encoding
@@ -114,8 +112,15 @@ def _float(token: str | None) -> float | None:
 
 def _bytes(tokens: pa.StringArray) -> pa.BinaryArray:
     """Return the bytes of base64 in quotation marks."""
-    quoted = pc.if_else(pc.starts_with(tokens, '"'), tokens, _NO_TEXT)
-    return of_base64(pc.binary_slice(quoted.cast(pa.binary()), 1, -1))
+    texts = (t[1:-1] if t is not None and t.startswith('"') else None for t in tokens.to_pylist())
+    return pa.array(map(_of_base64, texts), pa.binary(), size=len(tokens))
+
+
+def _of_base64(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
 
 
 def _point(value: Any) -> dict[str, Any] | None:
@@ -125,10 +130,8 @@ def _point(value: Any) -> dict[str, Any] | None:
     wkb, srid = value.get("wkb"), value.get("srid")
     if not isinstance(wkb, str) or not (srid is None or (type(srid) is int and abs(srid) < _SRID_LIMIT)):
         return None
-    try:
-        return {"wkb": base64.b64decode(wkb, validate=True), "srid": srid}
-    except binascii.Error:
-        return None
+    packed = _of_base64(wkb)
+    return None if packed is None else {"wkb": packed, "srid": srid}
 
 
 def _vector(value: Any) -> list[float | None] | None:

@@ -257,6 +257,7 @@ def test_wide_decimals_are_read_when_texts_or_other_fields_have_the_same_name() 
         (wide(Encoding.PLAIN, 0), 1.5),
         (wide(Encoding.UNSEEN_DECIMAL, 0), 1),
         (Column("c", INT, Encoding.FLAG), "yes"),
+        *((Column("c", BINARY), text) for text in ("AQI", "A===", "AA=A", "AQ==AQ==", " AQ==", "!!!!")),
         (Column("c", DOUBLE), "1.5"),
         (Column("c", DOUBLE), True),
         (Column("c", BINARY, Encoding.GEOMETRY), {"wkb": "AQ==", "srid": 2**40}),
