@@ -246,11 +246,19 @@ class TableReread:
         if state is None:
             return
         self._check_statements()
+        self._follow_last_definitions()
         done = self._publication(state)
         self._check_complete(done)
         changed = done.publish()
         self.request = replace(self.request, rows=state.rows)
         self.end(Phase.DONE, changed=changed)
+
+    def _follow_last_definitions(self) -> None:
+        """Give the staging table the newest columns, also if no event came after the statement that added them."""
+        table, progress = self.request.table, self._staging.context.ledger.progress(self.request.table)
+        known = progress.mirror_schema
+        if progress.has_pending_rows or (known and self._context.schemas.history(table).after(known.at)):
+            self._apply(self.task(()), Stopwatch())
 
     def _check_complete(self, done: Publication) -> None:
         """Check that no event was quarantined that arrived while the table was read.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from replicator.errors import MirrorRolledBack, RowsChanged
@@ -278,7 +278,28 @@ rolled_back = scenarios.map(
 )
 
 
+an_alter_without_a_later_event = RereadScenario(
+    seed=24013,
+    partitions=1,
+    encoding="json",
+    strategy="copy-on-write",
+    mirrored=True,
+    held=True,
+    rolled_back=True,
+    silent=0,
+    converted=False,
+    before=24,
+    meanwhile=1,
+    after=27,
+    alters=10,
+    parts=1,
+    lag=1,
+    crashes=(),
+)
+
+
 @law(1)
+@example(scenario=an_alter_without_a_later_event)
 @given(scenario=rolled_back)
 def test_a_mirror_that_was_rolled_back_is_exact_and_its_changelog_has_each_change_once(
     lake: LakeHarness, scenario: RereadScenario, tmp_path_factory: pytest.TempPathFactory
