@@ -74,8 +74,6 @@ class BatchStats:
         snapshots: the snapshots with rows in the batch, in the order in which they began.
         chunk_reads: whether the batch has rows of an incremental snapshot.
         last_changes: partition → offset of its last change, also of a duplicate; without rows of snapshots.
-        resumed: position of the first event of a transaction that a fail-over may have interrupted: events from there
-            on may have been delivered before, from another server. None if there is none.
         begins_with_snapshot: whether the first event of any partition is a row of one of `snapshots`, and no partition
             may have lost earlier rows of it: each begins at offset 0, or with the row that is marked as the first one.
         earliest: the earliest of `events`; None if there are none, or if they cannot be compared with each other.
@@ -93,7 +91,6 @@ class BatchStats:
     snapshots: tuple[SnapshotRead, ...] = ()
     chunk_reads: bool = False
     begins_with_snapshot: bool = False
-    resumed: SourcePosition | None = None
     last_changes: Mapping[int, int] = field(default_factory=dict)
     earliest: EarliestEvent | None = None
 

@@ -43,7 +43,7 @@ FAULTS: Final[Mapping[Callable[[random.Random], Step], int]] = {
     lambda r: UserDdl(r.randrange(2), r.choice(WHERE), r.choice(("partition", "order", "properties"))): 3,
     lambda r: RecreateTopic(r.randrange(2), snapshot=r.random() < 0.7): 2,
     lambda _: AddPartition(): 2,
-    lambda r: FailOver(r.randint(0, 40), r.choice((-900_000, -100, 57))): 4,
+    lambda r: FailOver(r.choice((0, 0, r.randint(1, 40))), r.choice((-900_000, -100, 57))): 4,
 }
 """What happens beside transactions, commits and kills, with weights."""
 

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -192,7 +191,8 @@ class StoryPlayer:
         self._servers.append(self._replicated)
         self._note_moved(range(self._delivered, len(self.source.records)))
         start = max(self._floor, self._delivered - step.records)
-        self._note_repeated(range(start, self._delivered), before)
+        self._note_ended(before)
+        self._note_again(range(start, len(self.source.records)))
         self.source.fail_over(*moved.end)
         self._has_other_server = True
         self._delivered = start
@@ -250,12 +250,12 @@ class StoryPlayer:
                     place, after = binlog_place(record), binlog_place(new)
                     table.move_change(place.op, place.key, (after.file, after.pos))
 
-    def _note_repeated(self, again: range, before: Mapping[int, Record]) -> None:
+    def _note_ended(self, before: Mapping[int, Record]) -> None:
         """Note which transactions the connector may have been interrupted within: the last of each file."""
         for table in self.source.tables:
             fate = self.fates[table.name]
             # After the snapshot of a replica that lags, the last transaction of an earlier file may come again.
-            if not table.key or self._has_repeated_snapshot:
+            if self._has_repeated_snapshot:
                 fate.pauses.add(INTERRUPTED)
             for partition in range(self.source.partitions):
                 events = self._delivered_changes(table, partition)
@@ -264,7 +264,6 @@ class StoryPlayer:
                 present = [binlog_place(before.get(i, self.source.records[i])) for i in events]
                 for places in (committed, present):
                     fate.ended |= set({p.file: p.gtid for p in places}.values())
-        self._note_again(again)
 
     def _delivered_changes(self, table: SourceTable, partition: int) -> list[int]:
         """Return the changes of a table in one partition that the connector may write again, and that it wrote."""
@@ -277,19 +276,16 @@ class StoryPlayer:
         ]
 
     def _note_again(self, again: range) -> None:
-        """Note the changes that the changelog may have twice because the present server sends them again."""
+        """Note the tables that may pause because the present server sends a transaction that another one began."""
         for table in self.source.tables:
             fate = self.fates[table.name]
-            for partition in range(self.source.partitions):
-                events = self._delivered_changes(table, partition)
-                moved = [binlog_place(self._replicated.get(i, self.source.records[i])) for i in events]
-                repeated = [
-                    m for i, m in zip(events, moved, strict=True) if i in again and m.gtid in fate.ended
-                ]
-                fate.repeated |= {(*new.key, new.op) for new in repeated}
-                if any(new.gtid != moved[-1].gtid for new in repeated):
-                    # Nothing tells whether a transaction that ended an earlier file was sent as a whole.
-                    fate.pauses.add(INTERRUPTED)
+            sent = {
+                binlog_place(r).gtid
+                for i in again
+                if (r := self.source.records[i]).topic == table.topic and r.value is not None
+            }
+            if sent & fate.ended:
+                fate.pauses.add(INTERRUPTED)
 
     def _recreate(self, table: SourceTable, *, with_snapshot: bool) -> None:
         fate, first = self.fates[table.name], len(self.source.records)
@@ -391,7 +387,7 @@ class StoryPlayer:
 
     def _check_changelog(self, catalog: Catalog, table: SourceTable) -> None:
         versions = self._versions(catalog, CHANGELOG, table)
-        rows = self._changelog(catalog, table)
+        rows = lake_rows(catalog, CHANGELOG, table.name)
         if versions and not self.fates[table.name].lost:
             assert_changes_once(rows, table.name, table.changes[: versions[0].changes])
 
@@ -443,22 +439,10 @@ class StoryPlayer:
                 reason = fate.must_pause or (ADDED_PARTITION if self._has_added_partition(table) else None)
                 assert reason is None, f"{table.name} did not pause: {reason}"
                 assert_mirror_equals(catalog, MIRROR, table)
-                rows = self._changelog(catalog, table)
+                rows = lake_rows(catalog, CHANGELOG, table.name)
                 if fate.lost:
                     assert_changes_once(rows, table.name, table.changes, lost=True)
                 else:
                     # Positions of several servers have no order.
                     ordered = self.source.partitions == self.story.partitions and not self._has_other_server
                     assert_changes_equal(rows, table, ordered=ordered)
-
-    def _changelog(self, catalog: Catalog, table: SourceTable) -> list[dict[str, Any]]:
-        """Return the rows of a changelog, without those that may be there besides the source's changes."""
-        left = Counter((c.file, c.pos, c.number, c.op, c.kind) for c in table.changes)
-        rows = []
-        for row in lake_rows(catalog, CHANGELOG, table.name):
-            place = tuple(row["_change"][name] for name in ("file", "pos", "row", "op"))
-            key = (*place, row["_change"]["kind"])
-            left[key] -= 1
-            if left[key] >= 0 or place not in self.fates[table.name].repeated:
-                rows.append(row)
-        return rows

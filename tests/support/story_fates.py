@@ -21,8 +21,6 @@ class Fate:
         lost: whether the log lost events that the changelog may lack.
         unsettled: whether its rows are older than its marker until the mirror notices a rollback.
         since: number of records of the source before the first one of its topic.
-        repeated: file, offset, row and op of changes that the changelog may have besides those of the source: a
-            fail-over may have interrupted their transactions, so they may be there twice.
         ended: the transactions that a fail-over may have interrupted: the last ones of a binlog file.
     """
 
@@ -31,7 +29,6 @@ class Fate:
     lost: bool = False
     unsettled: bool = False
     since: int = 0
-    repeated: set[tuple[str, int, int, str]] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
 
     def note_repeated_snapshot(self, *, is_divided: bool) -> None:

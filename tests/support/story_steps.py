@@ -74,8 +74,9 @@ class AddPartition:
 
 @dataclass(frozen=True)
 class FailOver:
-    """The source fails within a transaction. A replica with other binlogs becomes the source, and the connector goes on
-    there: it writes the last `records` again, with the replica's positions, and then the rest.
+    """The source fails, within a transaction or between two. A replica with other binlogs becomes the source.
+
+    The connector goes on there: it writes the last `records` again, with the replica's positions, and then the rest.
 
     The file number of the replica's binlog is `higher` by this much.
     """

@@ -29,12 +29,10 @@ class ScannedEvents:
     Attributes:
         repeated: which events were delivered before.
         high_water: the high-water mark after the events; None if there was none and there are no events.
-        resumed: see `RedeliveryDetector`.
     """
 
     repeated: Flags
     high_water: HighWater | None
-    resumed: EventPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +193,7 @@ class PartitionScan:
             detector, start = RedeliveryDetector.from_high_water(self.before, self.compression), 0
         for i in range(start, len(events)):
             repeated[i] = detector.observe(events[i])
-        return ScannedEvents(repeated, detector.high_water(), detector.resumed)
+        return ScannedEvents(repeated, detector.high_water())
 
 
 def duplicate_ranges(partition: int, offsets: Longs, repeated: Flags) -> list[DuplicateRange]:

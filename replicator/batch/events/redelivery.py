@@ -10,15 +10,13 @@ that were seen are remembered by their GTIDs (`SeenTransactions`), and membershi
 right for transactions of several origins in one log, and for a replica that does not preserve their order. Otherwise an
 event is new if its GTID shows a later transaction than the furthest one.
 
-A fail-over may interrupt the connector within a transaction. Then the new server sends the rest of it, or all of it:
+A fail-over may interrupt the connector within a transaction. Then the new server sends the rest of it, or all of it.
+`TransactionInterrupted` is raised, because nothing tells which events came again or are missing, if
 
-- The furthest transaction continues in another file, which no transaction of one server does: its events are new, and
-  `resumed` tells the first one, because they may have been delivered before.
-- Events came again, and then something new comes, but the furthest event did not come again in between. A replay of one
-  server would reach it, so another server's file has the same number, or another order of transactions.
-- The last transaction of an earlier file comes again at a higher position than the furthest one.
-
-In the last two cases, nothing tells which events are missing: `TransactionInterrupted` is raised.
+- the furthest transaction continues in another file, which no transaction of one server does;
+- events came again, and then something new comes, but the furthest event did not come again in between: a replay of one
+  server would reach it, so another server's file has the same number, or another order of transactions;
+- the last transaction of an earlier file comes again at a higher position than the furthest one.
 
 Several events may share one position: the numbered rows of a statement, the delete and the create of a key update, or,
 if the source compresses its transactions (binlog_transaction_compression), all events of a transaction, in which each
@@ -96,8 +94,6 @@ class RedeliveryDetector:
         latest_ms: the latest source time seen, milliseconds since the epoch.
         compression: asked only if nothing else tells whether an event is repeated.
         file: name of the binlog file of `last`, if known.
-        resumed: the first event of an interrupted transaction that may have been delivered before, as it has another
-            position now.
     """
 
     last: EventPosition
@@ -107,7 +103,6 @@ class RedeliveryDetector:
     is_replay: bool = False
     file: str | None = None
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
-    resumed: EventPosition | None = None
 
     @classmethod
     def starting_at(cls, event: EventPosition, compression: Compression) -> "RedeliveryDetector":
@@ -161,12 +156,12 @@ class RedeliveryDetector:
             SourceUnavailable: it is not known yet whether the transaction is compressed.
         """
         if self._continues_in_other_file(event):
-            self.resumed = self.resumed or event
-        elif not self._is_new(event):
+            raise _interrupted(self._at(event))
+        if not self._is_new(event):
             self.is_replay = not self._is_furthest(event)
             return True
-        elif self.is_replay and None not in (event.gtid, self.last.gtid):
-            raise interrupted(self._at(event))
+        if self.is_replay and None not in (event.gtid, self.last.gtid):
+            raise _interrupted(self._at(event))
         self._advance_to(event)
         return False
 
@@ -188,7 +183,7 @@ class RedeliveryDetector:
                 return not seen
             if transaction in self.transactions.interrupted:
                 if event.position_key >= last.position_key:
-                    raise interrupted(self._at(event))
+                    raise _interrupted(self._at(event))
                 return False
         # Positions of two servers cannot be compared: after a failover, no event counts as redelivered.
         if event.server_id != last.server_id:
@@ -243,8 +238,7 @@ class RedeliveryDetector:
         return event.packed.unpack(self.file if is_same_file else None, event.server_id, event.gtid)
 
 
-def interrupted(position: SourcePosition) -> TransactionInterrupted:
-    """Return that the log does not tell which events of the transaction at a position were delivered before."""
+def _interrupted(position: SourcePosition) -> TransactionInterrupted:
     return TransactionInterrupted(
         f"the transaction at {position}, or one before it, was interrupted when another server became the source: its"
         " events may have been sent twice, or not at all",

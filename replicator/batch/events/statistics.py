@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from replicator.batch.events.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.events.partition_scan import Flags, PartitionScan, duplicate_ranges
-from replicator.batch.events.redelivery import Compression, EventPosition, is_later_transaction
+from replicator.batch.events.redelivery import Compression, is_later_transaction
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,
@@ -94,7 +94,6 @@ def collect_stats(
         chunk_reads=bool((codes == CHUNK_READ_CODE).any()),
         begins_with_snapshot=any(p.begins_with_snapshot for p in partitions)
         and all(p.has_beginning for p in partitions),
-        resumed=next((p.resumed for p in partitions if p.resumed is not None), None),
         last_changes={
             r.partition: p.last_change
             for r, p in zip(ranges, partitions, strict=True)
@@ -115,7 +114,6 @@ class _PartitionStats:
         has_beginning: whether no event before the range can be of that snapshot: the range begins at offset 0, or with
             the row that is marked as the first one.
         last_change: offset of the last change; None if there is none.
-        resumed: see `BatchStats`.
     """
 
     progress: PartitionProgress
@@ -125,7 +123,6 @@ class _PartitionStats:
     begins_with_snapshot: bool
     has_beginning: bool
     last_change: int | None
-    resumed: SourcePosition | None
 
 
 def _partition_stats(
@@ -139,13 +136,12 @@ def _partition_stats(
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
     codes = numbers["code"][rows]
     high_water = before.high_water if before else None
-    repeated_in, resumed = list[Rows](), None
+    repeated_in = list[Rows]()
     for part, snapshot in _parted_by_snapshots(numbers, rows):
         if snapshot is not None and high_water is not None:
             high_water = replace(high_water, snapshot=snapshot)
-        again, high_water, first = _scan(numbers, part, r.partition, high_water, details, compression)
+        again, high_water = _scan(numbers, part, r.partition, high_water, details, compression)
         repeated_in.append(again)
-        resumed = resumed or first
     repeated = np.concatenate([rows[:0], *repeated_in])
     if high_water is not None and (codes >= BAD_CODE).any():
         # The lake lacks these. If one comes again and can be decoded then, its position must decide: it may be older.
@@ -159,7 +155,6 @@ def _partition_stats(
         len(rows) > 0 and int(codes[0]) in _SNAPSHOT_CODES,
         r.start == 0 or len(rows) == 0 or int(codes[0]) == FIRST_READ_CODE,
         int(numbers["offset"][changes[-1]]) if len(changes) else None,
-        None if resumed is None else resumed.packed.unpack(None, resumed.server_id, resumed.gtid),
     )
 
 
@@ -190,7 +185,7 @@ def _scan(
     before: HighWater | None,
     details: EventDetails,
     compression: Compression,
-) -> tuple[Rows, HighWater | None, EventPosition | None]:
+) -> tuple[Rows, HighWater | None]:
     """Scan successive events of a partition. Return as `ScannedEvents`, but `repeated` as numbers of rows.
 
     Redelivered events that cannot be decoded are among them.
@@ -203,7 +198,7 @@ def _scan(
     bad = _repeated_bad(numbers, rows, known)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:
         bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, partition, details)]
-    return np.concatenate([changes[found.repeated], bad]), high_water, found.resumed
+    return np.concatenate([changes[found.repeated], bad]), high_water
 
 
 def _repeated_bad(numbers: Mapping[str, Longs], rows: Rows, before: HighWater | None) -> Rows:

@@ -14,7 +14,6 @@ from replicator.batch.context import column_rules
 from replicator.batch.events import statistics
 from replicator.batch.events.executors import DriverEvents, MaterializedEvents
 from replicator.batch.events.net_changes import has_short_key, key_columns
-from replicator.batch.events.redelivery import interrupted
 from replicator.batch.evolution.late_definitions import check_definition
 from replicator.batch.plan.epochs import oldest_version
 from replicator.batch.task import Segment, TableTask
@@ -206,10 +205,6 @@ def _decode(
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
     events, stats = _with_stats(segment, _events(segment, decoding), before, schema)
-    if not schema.source.key and options.keyless == "identity" and stats.resumed is not None:
-        # Equal rows are counted, so an event that is applied twice would leave a row too many.
-        events.release()
-        raise interrupted(stats.resumed)
     return DecodedBatch(segment, events, schema, stats)
 
 

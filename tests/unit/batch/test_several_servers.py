@@ -31,19 +31,11 @@ def kept(batches: list[list[DecodedEvent]]) -> list[int]:
 SENT = [event("a:1", 9, 100), event("a:2", 9, 200), event("a:4", 9, 300)]
 
 
-@pytest.mark.parametrize("file", [3, 12])
-def test_transactions_are_redelivered_by_another_server(file: int) -> None:
-    """The last transaction comes again too; it is recorded twice, because it may be a rest."""
-    later = [event("a:2", file, 1200), event("a:4", file, 1300), event("a:5", file, 1400)]
-    assert kept([SENT, later]) == [3, 2]
-    assert kept([SENT + later]) == [5]
-
-
 @pytest.mark.parametrize("file", [3, 9, 12])
 def test_fail_over_without_redelivered_transactions_has_new_events(file: int) -> None:
     later = [event("a:5", file, 1200), event("a:6", file, 1400)]
     assert kept([SENT, later]) == [3, 2]
-    assert run(SENT + later).resumed is None
+    assert kept([SENT + later]) == [5]
 
 
 @pytest.mark.fault(
@@ -56,17 +48,6 @@ def test_transactions_are_redelivered_in_a_log_of_two_origins() -> None:
     sent = [event(f"{'ab'[n % 2]}:{n}", 9, 100 * n, server_id=1 + n % 2) for n in range(1, 7)]
     assert kept([sent, [*sent[2:], event("b:9", 9, 900, server_id=2)]]) == [6, 1]
     assert kept([[e] for e in sent] + [[e] for e in sent]) == [1] * 6 + [0] * 6
-
-
-@pytest.mark.parametrize("batches", [1, 2])
-def test_transaction_that_continues_in_another_file_is_one_that_was_interrupted(batches: int) -> None:
-    """Its events may be recorded twice, so a table without a key must not go on."""
-    log, progress = [*SENT, event("a:4", 10, 100)], dict[int, PartitionProgress]()
-    if batches == 2:
-        progress = {p: PartitionProgress(s.next_offset, again(s)) for p, s in run(SENT).progress.items()}
-        log = log[3:]
-    assert run(log, progress).resumed is not None
-    assert run(SENT).resumed is None
 
 
 def test_transaction_that_a_replica_wrote_late_is_new_on_another_one() -> None:
@@ -103,6 +84,14 @@ def assert_interrupted(log: list[DecodedEvent]) -> None:
             run(log[cut:], progress)
     with pytest.raises(TransactionInterrupted):
         run(log)
+
+
+@pytest.mark.parametrize("file", [3, 12])
+def test_the_furthest_transaction_comes_from_another_server(file: int) -> None:
+    """Its events may be the rest of it, or come again after a worker's crash: applied, they would be there twice."""
+    assert_interrupted([*SENT, event("a:4", file, 1300)])
+    assert_interrupted([*SENT, event("a:2", file, 1200), event("a:5", file, 1400)])
+    assert_interrupted([*SENT, event("a:2", file, 1200), event("a:4", file, 1300)])
 
 
 @pytest.mark.parametrize("later", [("a:4", 340), ("a:5", 400), ("a:5", 150)])
@@ -256,7 +245,7 @@ def _rows(gtid: Gtid) -> int:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_each_change_is_kept_once_whatever_server_sends_it(seed: int) -> None:
-    """The last transaction before a fail-over may be kept twice: the connector may have been interrupted within it."""
+    """If files of two servers have the same number, the last transaction before a fail-over may be kept twice."""
     cluster = Cluster.random_one(seed)
     mirror, switched, last = Mirror(cluster), False, set[Gtid | None]()
     for _ in range(cluster.random.randint(1, 6)):
@@ -270,4 +259,7 @@ def test_each_change_is_kept_once_whatever_server_sends_it(seed: int) -> None:
         return
     expected = [(gtid, row) for gtid in cluster.touched for row in range(_rows(gtid))]
     assert [change for change in expected if not mirror.found[change]] == [], "lost"
-    assert {gtid for (gtid, _), times in mirror.found.items() if times > 1} <= last, "kept twice"
+    twice = {gtid for (gtid, _), times in mirror.found.items() if times > 1}
+    if len(set(cluster.files)) < 3:
+        twice -= last
+    assert not twice, "kept twice"
