@@ -21,7 +21,8 @@ _PATIENCE_S: Final = 120.0
 _WRITTEN_S: Final = 3600.0
 """Java takes some seconds to write the file when it ends."""
 
-_UNUSED_S: Final = 30 * 86_400.0
+_KEPT: Final = 5
+"""Each environment has a file of its own, of about 200 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,13 @@ class ClassArchive:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove unfinished files of killed processes, and files that have not been used for long."""
-    for file in folder.iterdir():
-        with contextlib.suppress(OSError):
-            kept = _UNUSED_S if file.suffix == ".jsa" else _WRITTEN_S
-            if time.time() - file.stat().st_mtime > kept:
-                file.unlink()
+    """Remove unfinished files of killed processes, and all but the files that were used last."""
+    with contextlib.suppress(OSError):
+        used = {file: file.stat().st_mtime for file in folder.iterdir()}
+        archives = sorted((file for file in used if file.suffix == ".jsa"), key=used.__getitem__)
+        unfinished = [file for file in used.keys() - archives if time.time() - used[file] > _WRITTEN_S]
+        for file in [*archives[: 1 - _KEPT], *unfinished]:
+            file.unlink(missing_ok=True)
 
 
 def class_archive(java: Path, libraries: list[Path], cache: Path | None = None) -> ClassArchive:

@@ -36,16 +36,16 @@ def test_class_archive_is_written_by_the_first_process_and_used_by_the_next(tmp_
     assert list(archive.path.parent.iterdir()) == [archive.path]
 
 
-def test_class_archives_are_deleted_when_unused_for_a_month_or_incomplete(tmp_path: Path) -> None:
+def test_only_the_class_archives_that_were_used_last_are_kept(tmp_path: Path) -> None:
     archive = class_archive(find_java(), [IVY], tmp_path)
     folder = archive.path.parent
     folder.mkdir()
-    days = {"used.jsa": 29, "unused.jsa": 31, "begun.123": 0, "left.456": 1}
+    days = {"5.jsa": 5, "1.jsa": 1, "9.jsa": 9, "2.jsa": 2, "4.jsa": 4, "begun.123": 0, "left.456": 1}
     for name, age in days.items():
         (folder / name).write_bytes(b"")
         os.utime(folder / name, (time.time() - age * 86_400,) * 2)
     archive.java_options()
-    assert {file.name for file in folder.iterdir()} == {"used.jsa", "begun.123"}
+    assert {file.name for file in folder.iterdir()} == {"1.jsa", "2.jsa", "4.jsa", "5.jsa", "begun.123"}
 
 
 @pytest.mark.parametrize("change", ["other.jar", "newer"])
