@@ -49,7 +49,7 @@ def pipeline_lines(found: "Sequence[PipelineStatus]") -> Iterator[Table | Text]:
         )
     yield table
     for status in found:
-        yield from _problem_lines(status.problem, status.hint)
+        yield from _state_lines(status)
         for check in status.checks:
             if check.failed_in_day:
                 yield Text(
@@ -78,7 +78,7 @@ def print_explained(found: "Explained", *, as_json: bool) -> None:
     )
     for line in found.plan:
         console.print(Text(line), soft_wrap=True)
-    for text in _problem_lines(status.problem, status.hint):
+    for text in _state_lines(status):
         console.print(text, soft_wrap=True)
 
 
@@ -171,11 +171,14 @@ def _not_refreshed(result: "NotRefreshed") -> Iterator[Text]:
         yield Text(f"  next: {result.hint}")
 
 
-def _problem_lines(problem: str | None, hint: str | None) -> Iterator[Text]:
-    if problem is not None:
-        yield Text(f"error: {problem}", style="red")
-        if hint:
-            yield Text(f"next:  {hint}")
+def _state_lines(status: "PipelineStatus") -> Iterator[Text]:
+    if status.problem is not None:
+        yield Text(f"error: {status.problem}", style="red")
+        if status.hint:
+            yield Text(f"next:  {status.hint}")
+    elif status.waits_for:
+        first = ", ".join(status.waits_for)
+        yield Text(f"{status.name} waits for the first result of {first}", style="yellow")
 
 
 def _checked_values(checked: "Checked") -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from pyiceberg.types import IntegerType, LongType, StructType
 
 from replicator.errors import ForeignChange, UnsupportedChange
 from replicator.model.changelog import FIRST_FIELDS
+from replicator.model.table import RESULT_KEY, RESULT_STATE
 
 Coordinate = tuple[int, int]
 """Partition and offset of a change in the log."""
@@ -50,6 +51,15 @@ class LogFile:
     def path(self) -> str:
         """Where it is."""
         return str(self.data.file_path)
+
+
+def told_columns(table: Table) -> Schema:
+    """Return the columns of a table that consumers get: without the hidden one of the result of a pipeline."""
+    schema = table.schema()
+    if RESULT_KEY not in table.properties:
+        return schema
+    fields = [field for field in schema.fields if field.name != RESULT_STATE]
+    return Schema(*fields, schema_id=schema.schema_id)
 
 
 def change_column_of(schema: Schema) -> str:

@@ -8,6 +8,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from replicator.consumer.cursor import Point, offsets_of
+from replicator.consumer.files import told_columns
 from replicator.errors import LakeUnavailable
 from replicator.lake.reading.reader import newest_marker
 from replicator.model.changelog import RESTATED_KEY, Restatement, restated
@@ -40,7 +41,7 @@ class ChangelogHead:
         point: the state.
         snapshots: snapshot id → snapshot.
         restated: its newest restatement; None if it has none.
-        schema: its columns.
+        schema: its columns, without hidden ones.
     """
 
     uuid: str
@@ -78,7 +79,9 @@ def changelog_head(table: Table) -> ChangelogHead:
         dict(marker.topic_ids),
     )
     snapshots = {int(found.snapshot_id): _snapshot(found) for found in metadata.snapshots}
-    return ChangelogHead(str(metadata.table_uuid), point, snapshots, restatement_of(table), table.schema())
+    return ChangelogHead(
+        str(metadata.table_uuid), point, snapshots, restatement_of(table), told_columns(table)
+    )
 
 
 def restatement_of(table: Table) -> Restatement | None:

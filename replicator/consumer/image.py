@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 from replicator.consumer.cursor import Cursor, Within, offsets_of
-from replicator.consumer.files import FileReader, FilesGone, planned_files
+from replicator.consumer.files import FileReader, FilesGone, planned_files, told_columns
 from replicator.consumer.heads import ChangelogHead, restatement_of
 from replicator.consumer.plan import start_after_image
 from replicator.errors import CursorExpired, Unsettled
@@ -100,7 +100,7 @@ class Image:
             CursorExpired: the snapshot was deleted meanwhile.
             UnsupportedChange: the mirror has equality deletes, which PyIceberg cannot read.
         """
-        reader = FileReader.of(self.mirror, self.mirror.schema())
+        reader = FileReader.of(self.mirror, told_columns(self.mirror))
         try:
             for task in planned_files(self.mirror, self.snapshot_id, ", or read the rows with Spark"):
                 if not task.delete_files and task.file.record_count <= skip:

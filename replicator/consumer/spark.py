@@ -13,6 +13,7 @@ from replicator.config import CATALOG_NAME, load
 from replicator.consumer.batches import steps_after
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import FROM_CHANGELOG, FROM_MIRROR, Feed
+from replicator.consumer.files import told_columns
 from replicator.consumer.spark_source import SOURCE, ChangesSource
 from replicator.errors import UsageError
 from replicator.lake.reading.reader import open_catalog
@@ -106,7 +107,7 @@ def _snapshot(spark: SparkSession, name: str, table: Table | None, snapshot_id: 
         return rows
     then = {field.field_id: field.name for field in table.schemas()[snapshot.schema_id].fields}
     types = {field.name: field.dataType for field in spark.read.table(name).schema}
-    columns = {field.name: then.get(field.field_id) for field in table.schema().fields}
+    columns = {field.name: then.get(field.field_id) for field in told_columns(table).fields}
     return rows.select(
         *[
             (F.lit(None).cast(types[column]) if old is None else F.col(quoted(old))).alias(column)

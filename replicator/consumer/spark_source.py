@@ -28,7 +28,14 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from replicator.config import load
 from replicator.consumer.batches import untold_steps
 from replicator.consumer.cursor import Cursor
-from replicator.consumer.files import FileReader, LogFile, appended_files, change_column_of, live_files
+from replicator.consumer.files import (
+    FileReader,
+    LogFile,
+    appended_files,
+    change_column_of,
+    live_files,
+    told_columns,
+)
 from replicator.consumer.heads import changelog_head
 from replicator.consumer.lake_tables import LakeTables
 from replicator.consumer.ordered_rows import Window, coordinates_of
@@ -50,7 +57,7 @@ class ChangesSource(DataSource):
     def schema(self) -> T.StructType:
         """Return the columns of the changelog now."""
         with _opened(self.options) as table:
-            return spark_schema(table.schema())
+            return spark_schema(told_columns(table))
 
     def streamReader(self, schema: T.StructType) -> "ChangesReader":  # noqa: N802 - Spark's name
         """Return the reader of a query with these columns."""
@@ -112,7 +119,7 @@ class ChangesReader(DataSourceStreamReader):
         """
         since, until = Cursor.from_json(start["cursor"]), Cursor.from_json(end["cursor"]).at
         with _opened(self._options, since.changelog) as table:
-            if spark_schema(table.schema()) != self._schema:
+            if spark_schema(told_columns(table)) != self._schema:
                 raise UnsupportedChange(
                     f"the changelog of {since.table} has other columns than the query that reads it",
                     "start the query again: it continues with the new columns",
@@ -153,7 +160,9 @@ class ChangesReader(DataSourceStreamReader):
         assert isinstance(partition, FilePart)  # noqa: S101 - Spark gives back what `partitions` returned
         metadata = TableMetadataUtil.parse_raw(partition.metadata)
         io = load_file_io(dict(partition.properties), metadata.location)
-        reader = FileReader(metadata, io, metadata.schema())
+        names = set(self._schema.names)
+        columns = Schema(*(field for field in metadata.schema().fields if field.name in names))
+        reader = FileReader(metadata, io, columns)
         change, wanted = change_column_of(reader.schema), to_arrow_schema(self._schema)
         for rows in reader.batches(partition.file):
             mask = partition.window.mask(*coordinates_of(rows, change))

@@ -31,6 +31,8 @@ SOURCE_KEY: Final = "replicator.source-table"
 """Table property: the source table, `database.table`."""
 RESULT_KEY: Final = "replicator.pipeline"
 """Table property of the result of a pipeline, and of its changelog: what the newest refresh recorded."""
+RESULT_STATE: Final = "_state"
+"""Column of the result of a pipeline, and of its changelog, that readers do not get: the state of groups."""
 MIRROR_KEY: Final = "replicator.mirror"
 """Table property: the name of the mirror that created the table."""
 

@@ -31,6 +31,7 @@ CURRENT: Final = "current"
 PAUSED: Final = "paused"
 CHANGED: Final = "changed"
 INVALID: Final = "invalid"
+WAITING: Final = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,15 @@ class PipelineStatus:
 
     Attributes:
         state: `new`: never refreshed; `current`: refreshed by its definition; `changed`: its definition differs from
-            that of the result; `paused`; `invalid`: it does not fit the lake.
+            that of the result; `paused`; `invalid`: it does not fit the lake; `waiting`: for the first result of
+            another pipeline.
         table: the table of the result.
         rule: how it is kept current; None if that is unknown.
         reads: the tables that it reads.
         boundary: up to where the result is.
         refreshed_ms: when it was, milliseconds since the epoch.
         rows: number of its rows.
+        waits_for: the results that it reads and that do not exist yet.
         problem, hint: why it is paused or invalid, and the next step.
         checks: what its checks of the data found in the last day.
     """
@@ -60,6 +63,7 @@ class PipelineStatus:
     boundary: str | None = None
     refreshed_ms: int | None = None
     rows: int | None = None
+    waits_for: tuple[str, ...] = ()
     problem: str | None = None
     hint: str | None = None
     checks: tuple[CheckStatus, ...] = ()
@@ -134,12 +138,14 @@ def _explained(
     config: Config, definition: Definition, known: "KnownTables", pauses: Mapping[str, str]
 ) -> Explained:
     plan, problem = None, None
+    waits_for = known.missing_results(definition)
     try:
         plan = plan_of(analyse(definition, known.schemas(definition)))
     except PipelineError as error:
-        problem = error
+        # The columns of a result are known when it was computed.
+        problem = None if waits_for else error
     result = known.load(definition.output(config.lake.pipelines_namespace))
-    status = _status(config, definition, result, plan, pauses, known.lost(definition) or problem)
+    status = _status(config, definition, result, plan, pauses, known.lost(definition) or problem, waits_for)
     if plan is None:
         return Explained(status)
     steps = tuple((step.view, step.sql) for step in plan.steps)
@@ -153,12 +159,13 @@ def _status(
     plan: Plan | None,
     properties: Mapping[str, str],
     problem: ReplicatorError | None = None,
+    waits_for: tuple[str, ...] = (),
 ) -> PipelineStatus:
     name = definition.output(config.lake.pipelines_namespace)
     record = None if result is None else record_of(result.properties.get(RECORD_KEY), str(name))
     marker = None if result is None else newest_marker(result)
     pause = pauses_in(properties).get(definition.name)
-    state = _state(record, plan)
+    state = WAITING if waits_for else _state(record, plan)
     found, hint = (None, None) if problem is None else (problem.message, problem.hint)
     if pause is not None and pause.text == text_hash(definition.text):
         state, found, hint = PAUSED, found or pause.reason, hint or pause.hint
@@ -177,6 +184,7 @@ def _status(
         else str(record.boundary if marker is None else marker.position or record.boundary),
         None if marker is None else marker.committed_ms,
         _rows(result),
+        waits_for,
         found,
         hint,
     )
@@ -210,6 +218,11 @@ class KnownTables:
         if name not in self._loaded:
             self._loaded[name] = load_readable(self._catalog, name.namespace, name.name, self._unreadable)
         return self._loaded[name]
+
+    def missing_results(self, definition: Definition) -> tuple[str, ...]:
+        """Return the results of other pipelines that a pipeline reads and that do not exist yet."""
+        found = (r for r in self._results if any(wanted.names(r) for wanted in reads(definition)))
+        return tuple(sorted(str(result) for result in found if self.load(result) is None))
 
     def lost(self, definition: Definition) -> LakeUnavailable | None:
         """Return which of the tables of a pipeline that were loaded cannot be read, and why; None if all can be."""

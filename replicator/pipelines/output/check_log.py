@@ -3,15 +3,19 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
+from replicator.lake.files.data_files import POSITIONS, by_file
+from replicator.lake.files.deletes import StagedDeletes, stage_positions
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.model.commit_marker import CommitMarker
@@ -40,6 +44,10 @@ _SCHEMA: Final = json.dumps(
         ],
     }
 )
+KEPT: Final = timedelta(days=90)
+"""How long a count stays."""
+_EXPIRE_EVERY: Final = 1_000
+"""Old counts are deleted by one in this number of commits."""
 _ARROW: Final = pa.schema([(name, kind) for name, _, kind in _FIELDS])
 
 
@@ -71,7 +79,19 @@ class CheckLog:
         sequence = 1 if base is None else base.sequence + 1
         marker = CommitMarker(self.mirror, sequence, 0, committed_ms=now_ms())
         data = stage_rows(self.lake, table, local_frame(self.lake.spark, found))
-        publish(self.lake, table, base, marker, Staged(data))
+        deletes = self._old(table, at - KEPT) if sequence % _EXPIRE_EVERY == 0 else StagedDeletes()
+        publish(self.lake, table, base, marker, Staged(data, deletes))
+
+    def _old(self, table: LakeTable, before: datetime) -> StagedDeletes:
+        """Stage deletes of the rows from before a time. Merges of files remove them from the storage."""
+        old = rows_of(self.lake, table).where(
+            F.col("checked_at") < F.lit(before.isoformat()).cast("timestamp")
+        )
+        found = old.select(F.col("_file").alias("file_path"), F.col("_pos").alias("pos")).toArrow()
+        snapshot = table.snapshot_id
+        if snapshot is None or not found.num_rows:
+            return StagedDeletes()
+        return stage_positions(self.lake, table, snapshot, by_file(found.cast(POSITIONS)))
 
     def _table(self) -> LakeTable:
         if (table := self.lake.load(self.namespace, PIPELINE_CHECKS)) is not None:

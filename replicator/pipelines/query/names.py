@@ -3,13 +3,9 @@
 import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
 
 from replicator.model.common import has_wildcard, matches, quoted
 from replicator.model.roles import LakeRole
-
-HIDDEN: Final = "_state"
-"""Column of results that pipelines do not read: the state of groups."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from sqlglot import exp
 
+from replicator.model.table import RESULT_STATE
 from replicator.pipelines.query.blocks import (
     NotMaintained,
     conditions_of,
@@ -34,12 +35,11 @@ from replicator.pipelines.query.blocks import (
     side_of,
     unnested,
 )
-from replicator.pipelines.query.names import HIDDEN
 from replicator.pipelines.query.numeric import BIGINT, MAX_PRECISION, Exact, exact_type
 
 WEIGHT: Final = "_weight"
 """Column of a change: above 0 for rows that appear, below 0 for rows that are removed."""
-STATE: Final = HIDDEN
+STATE: Final = RESULT_STATE
 """Column of a result: the state of its groups."""
 ROWS: Final = "rows"
 _TOO_LONG: Final = "{} of numbers with too many digits, which cannot be subtracted"

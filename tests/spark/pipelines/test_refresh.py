@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -13,6 +14,7 @@ from replicator.maintenance.plan import Step
 from replicator.operations.maintain import maintain
 from replicator.operations.status.read import read_status
 from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.output import check_log
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed
@@ -278,7 +280,7 @@ def consumed(lake: LakeHarness, start: Cursor | str, rows: Counter[tuple[object,
     cursor = start
     for batch in changes(lake.config(), "shop_pipelines.first", start):
         cursor = batch.cursor
-        for row in batch.rows.drop_columns(["_state"]).to_pylist():
+        for row in batch.rows.to_pylist():
             change = row.pop("_change", None)
             gone = change is not None and change["kind"] in ("UPDATE_BEFORE", "DELETE")
             rows[tuple(row.values())] += -1 if gone else 1
@@ -363,3 +365,16 @@ def test_counts_of_checks_are_stored(lake: LakeHarness) -> None:
     assert shown["failing"].rows is None
     assert len(lake.rows("pipeline_checks", "shop_ops")) == 2 * 2 + 2
     assert "shop_ops.pipeline_checks" in {report.table for report in maintain(pipelines.config, dry_run=True)}
+
+
+def test_old_counts_of_checks_are_deleted(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(7, alters=0, truncates=False)
+    source.start(["bigint"], 10)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    pipelines.define("kept", "-- expect known: id > 0, warn\nSELECT id FROM shop.t0_bigint")
+    monkeypatch.setattr(check_log, "_EXPIRE_EVERY", 2)
+    monkeypatch.setattr(check_log, "KEPT", timedelta(0))
+    for left in (1, 1, 2):
+        round_.write(transactions=5)
+        pipelines.refreshed()
+        assert len(lake.rows("pipeline_checks", "shop_ops")) == left

@@ -45,3 +45,21 @@ def test_table_that_cannot_be_read_is_named_and_others_are_shown(
     assert a.problem == "shop.orders: its files cannot be read: v3.metadata.json"
     assert "restore the files" in str(a.hint)
     assert "no table shop.items in the lake" in str(b.problem)
+
+
+def test_pipeline_over_a_result_that_does_not_exist_yet_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def opened(_: object) -> Iterator[DamagedCatalog]:
+        yield DamagedCatalog()
+
+    config = minimal_config(tmp_path)
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "a.sql").write_text("SELECT id FROM shop.items")
+    (tmp_path / "pipelines" / "b.sql").write_text("SELECT id FROM shop_pipelines.a")
+    monkeypatch.setattr(status, "open_catalog", opened)
+    monkeypatch.setattr(type(config.lake), "is_new", False)
+    a, b = list_pipelines(config)
+    assert (a.state, a.waits_for) == ("invalid", ())
+    assert (b.state, b.waits_for, b.problem) == ("waiting", ("shop_pipelines.a",), None)
