@@ -14,6 +14,7 @@ from benchmarks import deletes as deletes_module
 from benchmarks import drain as drain_module
 from benchmarks import drop as drop_module
 from benchmarks import freshness as freshness_module
+from benchmarks import log_table as log_table_module
 from benchmarks import many as many_module
 from benchmarks import pipeline as pipeline_module
 from benchmarks import replay as replay_module
@@ -103,6 +104,20 @@ def bootstrap(
     """Fill a new mirror from MySQL, beside Debezium's snapshot, dlt and MySQL's own client."""
     options = bootstrap_module.Options(rows, tpch, debezium_rows, dlt, runs, changelog, driver_memory)
     _end(right=bootstrap_module.bootstrap(options, results))
+
+
+@app.command("log_table")
+def log_table(
+    events: Annotated[int, typer.Option(min=1, help="Events of the topic.")] = 4_000_000,
+    batch: Annotated[int, typer.Option(min=1, help="Events of a batch.")] = 1_000_000,
+    runs: Annotated[int, typer.Option(min=1, help="Measured runs.")] = 3,
+    policy: Annotated[str, typer.Option(help="For unknown fields: evolve, discard.")] = "evolve",
+    driver_memory: Memory = "3g",
+    results: Results = _RESULTS,
+) -> None:
+    """Append events of 300 bytes to a log table."""
+    options = log_table_module.Options(events, batch, runs, policy, driver_memory)
+    _end(right=log_table_module.log_table(options, results))
 
 
 @app.command()

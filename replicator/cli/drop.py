@@ -1,4 +1,4 @@
-"""`replicator drop`: remove the lake tables of one source table."""
+"""`replicator drop`: remove the lake tables of one source table, or a log table."""
 
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
@@ -15,7 +15,9 @@ def drop(
     table: Annotated[
         str,
         typer.Argument(
-            metavar="DATABASE.TABLE", help='The source table, as in "shop.orders".', show_default=False
+            metavar="DATABASE.TABLE",
+            help='The source table, as in "shop.orders", or the log table, as in "logs.clicks".',
+            show_default=False,
         ),
     ],
     config: ConfigFile = DEFAULT_CONFIG,
@@ -25,7 +27,7 @@ def drop(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drop the mirror and the changelog of a source table.
+    """Drop the lake tables of a source table, or a log table.
 
     The tables are removed from the catalog at once. With --purge, everything in their folders is then deleted, many
     files at a time; if the command is interrupted, the same command deletes the rest. A folder that another table
@@ -33,8 +35,8 @@ def drop(
 
     The mirror must not run, also not on other machines. If the configuration still selects the table, the next
     `replicator run` creates it again: from the source or, if the mirror reads no new tables, from the first event
-    that the log still has. Asks for confirmation; without a terminal, --yes is required. Exits with 1 if the lake
-    has no such table, or if the answer is no.
+    that the log still has, as a log table. Asks for confirmation; without a terminal, --yes is required. Exits with
+    1 if the lake has no such table, or if the answer is no.
 
     \b
     Examples:

@@ -14,6 +14,7 @@ from rich.text import Text
 from replicator.cli.next_steps import next_step_lines, pasted
 from replicator.cli.output import ago, cells, coloured, megabytes, new_console, new_table, print_json
 from replicator.cli.render import noteworthy, reread_lines, tag_notes, tag_table
+from replicator.cli.render_log_table import log_table_lines
 from replicator.cli.render_pipeline import pipeline_lines
 from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
 from replicator.model.common import counted, listing, now_ms
@@ -88,6 +89,8 @@ def status_report(status: "MirrorStatus", wanted: StatusParts = StatusParts()) -
         parts += [Text(), checks_table(status.verified, status.checks), Text()]
     if status.pipelines:
         parts += [Text(), *pipeline_lines(status.pipelines), Text()]
+    if status.log_tables:
+        parts += [Text(), *log_table_lines(status.log_tables), Text()]
     if status.tags:
         parts += [Text(), tag_table(status.tags), Text()]
     if status.connector is not None and wanted.positions:

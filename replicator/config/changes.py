@@ -1,11 +1,11 @@
 """Compare the configuration of a running mirror with a new one: what changed, and what needs a restart. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from replicator.config.models import Config, TableConfig
+from replicator.config.models import Config
 from replicator.errors import ConfigError
 
 FIXED: Final = (
@@ -45,18 +45,26 @@ def refuse_fixed(changed: Iterable[str]) -> None:
 def _changed(old: Config, new: Config) -> Iterator[str]:
     for name in type(old).model_fields:
         if name == "tables":
-            yield from _changed_tables(old.tables, new.tables)
+            yield from _changed_tables(
+                "table", {t.name: t for t in old.tables}, {t.name: t for t in new.tables}
+            )
+        elif name == "log_tables":
+            yield from _changed_tables(
+                "log_table", {t.table: t for t in old.log_tables}, {t.table: t for t in new.log_tables}
+            )
         else:
             yield from (f"{name}.{key}" for key in _different(getattr(old, name), getattr(new, name)))
 
 
-def _changed_tables(old: Iterable[TableConfig], new: Iterable[TableConfig]) -> Iterator[str]:
-    before, after = ({table.name: table for table in tables} for tables in (old, new))
+def _changed_tables(
+    section: str, before: Mapping[str, BaseModel], after: Mapping[str, BaseModel]
+) -> Iterator[str]:
     for name in dict.fromkeys((*before, *after)):
         if name not in before or name not in after:
-            yield f'table "{name}"'
+            yield f'{section} "{name}"'
         else:
-            yield from (f'table "{name}".{key}' for key in _different(before[name], after[name]))
+            fields, different = type(after[name]).model_fields, _different(before[name], after[name])
+            yield from (f'{section} "{name}".{fields[key].alias or key}' for key in different)
 
 
 def _different(old: BaseModel, new: BaseModel) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from replicator.config.models import Config
-from replicator.config.sections import TableSectionError
+from replicator.config.sections import SectionError
 from replicator.errors import ConfigError
 
 Location = tuple[int | str, ...]
@@ -143,7 +143,7 @@ def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
 
 def _problem(detail: ErrorDetails, values: Mapping[str, Any], name: str, text: str) -> tuple[int, str]:
     cause = detail.get("ctx", {}).get("error")
-    raw = cause.location if isinstance(cause, TableSectionError) else detail["loc"]
+    raw = cause.location if isinstance(cause, SectionError) else detail["loc"]
     # The kind of log is a step in pydantic's path, but not in the file.
     location = raw[:1] + raw[2:] if raw[:1] == ("log",) and len(raw) > 1 and raw[1] in _LOG_KINDS else raw
     if detail["type"].startswith("union_tag"):
@@ -195,7 +195,8 @@ def _not_among(detail: ErrorDetails, values: Mapping[str, Any]) -> str:
         allowed, given = list(_LOG_KINDS), values["log"].get("kind")
     else:
         model = _model_at(detail["loc"][:-1])
-        field = model.model_fields[str(detail["loc"][-1])] if model else None
+        key, fields = detail["loc"][-1], {} if model is None else model.model_fields
+        field = next((field for name, field in fields.items() if key in (name, field.alias)), None)
         allowed = [str(value) for value in _literals(field.annotation)] if field else []
         given = detail["input"]
     choices = ", ".join(f'"{value}"' for value in allowed)

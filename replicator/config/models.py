@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from replicator.config.catalogs import CATALOGS, CatalogKind, CatalogName, Database
+from replicator.config.log_tables import LogTableConfig, check_log_tables
 from replicator.config.paths import CatalogUri, LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.sections import (
@@ -362,6 +363,7 @@ class Config(Section):
     spark: SparkConfig = SparkConfig()
     columns: MirrorColumnsConfig = MirrorColumnsConfig()
     tables: Annotated[tuple[TableConfig, ...], Field(alias="table")] = ()
+    log_tables: Annotated[tuple[LogTableConfig, ...], Field(alias="log_table")] = ()
 
     def _needs_connect(self) -> str | None:
         """Return which option needs `log.connect_url`, and why; None if none does."""
@@ -398,7 +400,18 @@ class Config(Section):
         if self.apply.keyless == "changelog" and not self.apply.changelog:
             raise ValueError('[apply] has keyless = "changelog" and changelog = false; keep one')
         self._check_columns()
+        check_log_tables(self.log_tables, self.log, self.source.includes, self._other_namespaces)
         return self
+
+    @property
+    def log_table_names(self) -> tuple[tuple[str, str], ...]:
+        """Namespace and name of each log table."""
+        return tuple((settings.namespace, settings.name) for settings in self.log_tables)
+
+    @property
+    def _other_namespaces(self) -> tuple[str, ...]:
+        """The namespaces that no log table may be in."""
+        return (*self.lake.namespaces, self.lake.pipelines_namespace)
 
     def _check_columns(self) -> None:
         hashes = [*self.columns.hash, *(pattern for table in self.tables for pattern in table.columns.hash)]

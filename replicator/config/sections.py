@@ -204,8 +204,6 @@ class KafkaLog(BaseModel):
             raise ValueError('registry_url is required with format = "avro"')
         if self.format == "avro" and self.schemas:
             raise ValueError('schemas has no effect with format = "avro"; remove it')
-        if self.format == "json" and self.registry_url is not None:
-            raise ValueError('registry_url has no effect with format = "json"; remove it')
         if (self.registry_user is None) != (self.registry_password is None):
             raise ValueError("registry_user and registry_password must be set together")
         if self.registry_user is not None and self.registry_url is None:
@@ -304,16 +302,23 @@ class TableMaintenanceConfig(BaseModel):
     snapshot_age: Duration | None = None
 
 
-class TableSectionError(ValueError):
-    """A `[[table]]` section is wrong.
+class SectionError(ValueError):
+    """A section is wrong beside the others.
 
     Attributes:
         location: the path of the wrong key in the file.
     """
 
-    def __init__(self, message: str, index: int, key: str) -> None:
+    def __init__(self, message: str, *location: int | str) -> None:
         super().__init__(message)
-        self.location = ("table", index, key)
+        self.location = location
+
+
+class TableSectionError(SectionError):
+    """A `[[table]]` section is wrong, or one with another name."""
+
+    def __init__(self, message: str, index: int, key: str, section: str = "table") -> None:
+        super().__init__(message, section, index, key)
 
 
 _SHORTEST_INTERVAL: Final = 60.0

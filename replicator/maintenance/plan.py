@@ -32,6 +32,8 @@ class Step(StrEnum):
     EXPIRE = "delete snapshots"
     MANIFESTS = "rewrite manifests"
     ORPHANS = "delete orphan files"
+    PARTITIONS = "delete old partitions"
+    """Of log tables: see `log_tables.retention`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from replicator.maintenance.plan import (
 )
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms
-from replicator.model.table import RESULT_KEY, SOURCE_KEY
+from replicator.model.table import LOG_TOPIC_KEY, RESULT_KEY, SOURCE_KEY
 
 QUARANTINE: Final = "quarantine"
 """The name of the quarantine table, as `lake.quarantine` has it."""
@@ -85,16 +85,19 @@ def read_namespaces(
     unreadable: dict[str, str] | None = None,
     results: Iterable[tuple[str, str]] = (),
 ) -> Namespaces:
-    """Load all tables of the mirror's namespaces, and the `results` that exist. See `tables_in` for `unreadable`."""
+    """Load all tables of the mirror's namespaces, its log tables, and the `results` that exist.
+
+    See `tables_in` for `unreadable`.
+    """
     found = {name: tables_in(catalog, name, unreadable) for name in config.lake.namespaces}
-    for namespace, name in results:
+    for namespace, name in (*config.log_table_names, *results):
         if (table := load_readable(catalog, namespace, name, unreadable)) is not None:
             found.setdefault(namespace, {})[name] = table
     return found
 
 
 def mirror_tables(config: Config, namespaces: Namespaces) -> Iterator[MirrorTable]:
-    """Yield the mirrors, changelogs and results that a mirror has committed to, and tables of the namespace `_ops`.
+    """Yield what a mirror has committed to, with log tables and results, and tables of the namespace `_ops`.
 
     Raises:
         LakeUnavailable: a newer version of the engine wrote a marker.
@@ -184,7 +187,7 @@ def _metadata_bytes(table: Table) -> int | None:
 
 def _source(config: Config, table: Table, marker: CommitMarker) -> str | None:
     """Return a lake table's source table: as recorded at its creation; for older tables, from its topic's name."""
-    if RESULT_KEY in table.properties:
+    if RESULT_KEY in table.properties or LOG_TOPIC_KEY in table.properties:
         return None
     recorded = table.properties.get(SOURCE_KEY)
     if recorded is not None:

@@ -33,6 +33,8 @@ RESULT_KEY: Final = "replicator.pipeline"
 """Table property of the result of a pipeline, and of its changelog: what the newest refresh recorded."""
 RESULT_STATE: Final = "_state"
 """Column of the result of a pipeline, and of its changelog, that readers do not get: the state of groups."""
+LOG_TOPIC_KEY: Final = "replicator.log-topic"
+"""Table property of a log table: the topic whose events are appended to it."""
 MIRROR_KEY: Final = "replicator.mirror"
 """Table property: the name of the mirror that created the table."""
 

@@ -38,17 +38,18 @@ from replicator.lake.reading.folders import (
 from replicator.lake.reading.quarantine import count_quarantined
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
 from replicator.lake.rows.counts import total
+from replicator.log_tables.paused import LOG_TABLE_PAUSED_KEY
 from replicator.model.common import ShowProgress
 from replicator.model.compared import COMPARED_KEY, MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY
 from replicator.model.roles import COMMIT_ORDER
-from replicator.model.table import SOURCE_KEY
+from replicator.model.table import LOG_TOPIC_KEY, MIRROR_KEY, SOURCE_KEY
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY
 from replicator.runner.lock import only_one
 
 _RECORDS: Final = (
     PAUSED_KEY, RETRYING_KEY, REREAD_KEY, REWIND_KEY, LEFT_OUT_KEY, VERIFIED_KEY, CHECKS_KEY, COMPARED_KEY,
-    MAY_DIFFER_KEY,
+    MAY_DIFFER_KEY, LOG_TABLE_PAUSED_KEY,
 )  # fmt: skip
 """Prefixes of the properties that say something of one source table."""
 _FEWEST_STEPS: Final = 2
@@ -238,7 +239,8 @@ def _is_deep(folder: str) -> bool:
 
 
 def _empty_plan(config: Config, source: str, *, purge: bool) -> DropPlan:
-    return DropPlan(source, (), (), purge, config.includes(source), (), 0)
+    selected = config.includes(source) or any(settings.table == source for settings in config.log_tables)
+    return DropPlan(source, (), (), purge, selected, (), 0)
 
 
 def _plan(config: Config, catalog: Catalog, source: str, *, purge: bool) -> DropPlan:
@@ -279,6 +281,20 @@ def _registered(config: Config, catalog: Catalog, source: str) -> Iterator[Table
             topics = () if marker is None else marker.progress
             if _is_of(source, table.properties.get(SOURCE_KEY), topics):
                 yield table
+    yield from _log_table(config, catalog, source)
+
+
+def _log_table(config: Config, catalog: Catalog, name: str) -> Iterator[Table]:
+    """Yield the log table of a name, if it is one of this mirror."""
+    identifier = tuple(name.split("."))
+    if len(identifier) != 2:
+        return
+    try:
+        table = catalog.load_table(identifier)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return
+    if LOG_TOPIC_KEY in table.properties and table.properties.get(MIRROR_KEY) == config.mirror.name:
+        yield table
 
 
 def _lake_names(source: str) -> Iterator[str]:

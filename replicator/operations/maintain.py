@@ -5,7 +5,7 @@ step that conflicts with a batch.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -19,6 +19,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.reading.folder_reader import read_folders
 from replicator.lake.reading.folders import TableFolders
 from replicator.lake.reading.reader import open_catalog
+from replicator.log_tables.retention import delete_expired, expired_before
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.steps import Maintenance, table_facts
@@ -145,11 +146,23 @@ def maintain_tables(
             on_progress(f"{table}: {step}", done, len(targets))
 
         settings, warehouse = settings_of(config, target), config.lake.warehouse
+        expired = _expired(config, lake, target)
         report = maintain_table(lake, target, settings, folders, warehouse=warehouse, on_step=on_step)
         if report is not None:
-            reports.append(report)
+            reports.append(replace(report, done=(*expired, *report.done)))
         on_progress(str(target), number + 1, len(targets))
     return tuple(reports)
+
+
+def _expired(config: Config, lake: Lake, target: Target) -> list[StepReport]:
+    """Delete the old partitions of a log table."""
+    settings = next((s for s in config.log_tables if s.table == str(target)), None)
+    before = None if settings is None else expired_before(settings, now_ms())
+    table = None if before is None else lake.load(target.namespace, target.name)
+    if settings is None or before is None or table is None:
+        return []
+    files = delete_expired(lake, table, settings, before)
+    return [StepReport(Step.PARTITIONS, files)] if files else []
 
 
 def _known_folders(config: Config) -> tuple[TableFolders, ...] | LakeUnavailable:

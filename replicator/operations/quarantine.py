@@ -32,6 +32,7 @@ from replicator.runner.topic_tables import TopicTables
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
 from replicator.telemetry import Stopwatch
 
+_OF_LOG_TABLE = "events of log tables are not replayed: send it again in a form that fits, and drop this one"
 _FETCH_BYTES = 1 << 30
 """Higher than the value of any event."""
 
@@ -71,10 +72,13 @@ def replay_events(context: MirrorContext, events: Sequence[QuarantinedEvent]) ->
     context.schemas.add_schema_changes(context.log.schema_changes())
     tables = TopicTables(context.log, context.schemas, context.config.includes)
     ordered = sorted(events, key=lambda e: (e.table or "", e.place))
+    logs = {settings.table for settings in context.config.log_tables}
     done = ReplayResult()
     for (table, topic), group in groupby(ordered, key=lambda e: (e.table, e.place.topic)):
         if table is None:
             part = _replay_definitions(context.schemas, list(group))
+        elif table in logs:
+            part = ReplayResult(refused=[(event.place, _OF_LOG_TABLE) for event in group])
         else:
             part = _replay_table(context, tables.table(topic), topic, list(group))
         context.quarantine.resolve(part.taken, Resolution.REPLAYED)

@@ -1,4 +1,4 @@
-"""Maintain the tables of results between their refreshes, by the thread that writes them."""
+"""Maintain results of pipelines and log tables, by the thread that writes them."""
 
 import time
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _LOG: Final = get_logger("replicator.maintenance")
 
 @dataclass(slots=True)
 class ResultUpkeep:
-    """Merges the files of results and expires their snapshots, by the settings of `[maintenance]`.
+    """Merges the files of tables and expires their snapshots, by the settings of `[maintenance]`.
 
     Attributes:
         merged: table → the files that the last merge left.

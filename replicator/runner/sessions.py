@@ -17,6 +17,7 @@ from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
 from replicator.runner.build import Supervision, open_context, open_scheduler
 from replicator.runner.lock import only_one
+from replicator.runner.log_tables import append_once, following_logs
 from replicator.runner.pipelines import following_pipelines, refresh_once
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
 from replicator.runner.run_record import RunRecorder
@@ -127,9 +128,19 @@ class Sessions:
                     self._record.follows()
                 _LOG.info("following the log", trigger_seconds=config.apply.trigger)
                 stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)
-                with self._pipelines(config, spark):
+                with self._logs(config, spark), self._pipelines(config, spark):
                     follow(stream, goal)
                 self._summary = scheduler.summary()
+
+    @contextlib.contextmanager
+    def _logs(self, config: Config, spark: SparkSession) -> Iterator[None]:
+        """Append events to log tables while the block runs, or up to what the topics have at its end."""
+        if self._until_caught_up:
+            yield
+            append_once(config, spark)
+            return
+        with following_logs(config, spark):
+            yield
 
     @contextlib.contextmanager
     def _pipelines(self, config: Config, spark: SparkSession) -> Iterator[None]:

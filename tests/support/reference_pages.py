@@ -190,15 +190,20 @@ SECTIONS: Final = (
     "verify",
     "spark",
     "table",
+    "log_table",
 )
+
+
+REPEATED: Final = ("table", "log_table")
 
 
 def section_fields(name: str) -> dict[str, FieldInfo]:
     """Return the keys of a section and their fields in the models."""
     if name == "log":
         return {**ArchiveLog.model_fields, **KafkaLog.model_fields}
-    if name == "table":
-        return dict(typing.get_args(Config.model_fields["tables"].annotation)[0].model_fields)
+    if name in REPEATED:
+        fields = typing.get_args(Config.model_fields[f"{name}s"].annotation)[0].model_fields
+        return {field.alias or key: field for key, field in fields.items()}
     model = Config.model_fields[name].annotation
     assert isinstance(model, type)
     assert issubclass(model, BaseModel)
@@ -218,7 +223,7 @@ def configuration_page() -> str:
             default = _SPECIAL_DEFAULTS.get((name, key)) or _default_of(fields[key], entry, section=name)
             values = _values(fields[key]) if (name, key) != ("log", "kind") else "`kafka`, `archive`"
             rows.append((f"`{key}`", values, default, entry.comment))
-        title = f"[[{name}]]" if name == "table" else f"[{name}]"
+        title = f"[[{name}]]" if name in REPEATED else f"[{name}]"
         parts.append(f"## `{title}`\n")
         if about := sections[name]:
             parts.append(f"{about}\n")
@@ -262,6 +267,8 @@ _VALIDATORS: Final = {
     "_table_name": "`database.table`",
     "_column_pattern": "column pattern",
     "_partition": "partition transform",
+    "_table": "`namespace.table`",
+    "parse_shape": "table of columns and types",
     "_secret": "secret",
     "_option": "string, number, boolean or secret",
 }

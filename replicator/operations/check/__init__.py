@@ -19,7 +19,14 @@ from replicator.errors import (
 )
 from replicator.model.common import counted
 from replicator.operations.check.connector import check_connector, check_selection, check_topics, losses
-from replicator.operations.check.log_facts import TopicFacts, read_connector, read_live_topics, read_topics
+from replicator.operations.check.log_facts import (
+    TopicFacts,
+    read_connector,
+    read_live_topics,
+    read_named_topics,
+    read_topics,
+)
+from replicator.operations.check.log_tables import check_log_tables
 from replicator.operations.check.machine import check_machine
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
 from replicator.operations.check.topics import check_archive, check_schema_topic
@@ -42,6 +49,7 @@ def run_checks(config: Config) -> list[CheckResult]:
         ("log: reachable", _log),
         ("connector: reachable", _connector),
         ("registry: reachable", _registry),
+        ("log tables: topics", _log_tables),
         ("lake: reachable", _lake),
         ("machine", check_machine),
     )
@@ -216,6 +224,12 @@ def _connector(config: Config) -> list[CheckResult]:
     connector = read_connector(config.log)
     reached = ok("connector: reachable", f"Kafka Connect at {without_login(config.log.connect_url)}")
     return [reached, *check_connector(connector, config), *check_selection(connector, config)]
+
+
+def _log_tables(config: Config) -> Iterable[CheckResult]:
+    if not config.log_tables or not isinstance(config.log, KafkaLog):
+        return []
+    return check_log_tables(config.log_tables, read_named_topics(config.log, config.log_tables))
 
 
 def _registry(config: Config) -> list[CheckResult]:

@@ -1,8 +1,10 @@
 """Read the facts for the log's checks from the broker and Kafka Connect. Changes nothing there."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from replicator.config import KafkaLog
+from replicator.config.log_tables import LogTableConfig
 from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.connector.connect import Connector, KafkaConnect
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
@@ -36,11 +38,19 @@ class TopicFacts:
 
 def read_topics(log: KafkaLog) -> tuple[TopicFacts, ...]:
     """Return the topics under `log.topic_prefix`, sorted by name. Raises what `kafka_errors` raises."""
+    prefix = log.topic_prefix
+    return _read(log, lambda name: name == prefix or name.startswith(f"{prefix}."))
+
+
+def read_named_topics(log: KafkaLog, tables: Sequence[LogTableConfig]) -> tuple[TopicFacts, ...]:
+    """Return the existing topics of log tables, sorted by name. Raises what `kafka_errors` raises."""
+    return _read(log, {settings.topic for settings in tables}.__contains__)
+
+
+def _read(log: KafkaLog, is_wanted: Callable[[str], bool]) -> tuple[TopicFacts, ...]:
     admin = KafkaAdmin(log, timeout_s=QUICK_S)
     every = admin.partitions()
-    names = sorted(
-        name for name in every if name == log.topic_prefix or name.startswith(log.topic_prefix + ".")
-    )
+    names = sorted(filter(is_wanted, every))
     settings = admin.settings(names)
     first = admin.first_offsets((name, p) for name in names if name == log.topic_prefix for p in every[name])
     return tuple(

@@ -10,6 +10,7 @@ from replicator.model.verified import CheckHistory, VerifiedTable
 from replicator.schema.evolution.changes import ChangeNote, KeepRows
 
 if TYPE_CHECKING:
+    from replicator.log_tables.status import LogTableStatus
     from replicator.pipelines.status import PipelineStatus
 
 TableState = Literal["current", "may differ", "behind", "paused", "gone", "excluded", "unknown", "unreadable"]
@@ -220,6 +221,9 @@ class MirrorStatus:
     """The greatest lag of the tables that get changes; None if none is known."""
     pipelines: "tuple[PipelineStatus, ...]" = ()
     """The pipelines and their results, each after those that it reads."""
+
+    log_tables: "tuple[LogTableStatus, ...]" = ()
+    """The tables to which events of other topics are appended."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""

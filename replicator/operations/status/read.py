@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from replicator.config import ArchiveLog, Config
 from replicator.errors import UsageError
 from replicator.lake.reading.reader import newest_marker, unreadable_reason
+from replicator.log_tables.status import list_log_tables
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches
 from replicator.model.compared import ComparedDefinitions
@@ -42,7 +43,9 @@ def read_status(config: Config) -> MirrorStatus:
         # Whatever the lake has now it still has later, so it may be read before the log.
         lake = read_lake(config)
         record = read_record(config)
-        return replace(_assemble(config, lake, view.result(), record), pipelines=_pipelines(config))
+        logs = list_log_tables(config, lake.quarantined)
+        assembled = _assemble(config, lake, view.result(), record)
+        return replace(assembled, pipelines=_pipelines(config), log_tables=logs)
 
 
 def _pipelines(config: Config) -> "tuple[PipelineStatus, ...]":
@@ -62,6 +65,7 @@ def only(status: MirrorStatus, patterns: Collection[str]) -> MirrorStatus:
     if not patterns:
         return status
     known = {source for entry in status.tables for source in entry.source.split(", ")}
+    known |= {entry.table for entry in status.log_tables}
     known |= {*status.not_started, *status.paused, *status.retrying, *status.empty, *status.unread}
     for pattern in patterns:
         if not any(matches(name, [pattern]) for name in known):
@@ -86,6 +90,7 @@ def only(status: MirrorStatus, patterns: Collection[str]) -> MirrorStatus:
         verified=tuple(check for check in status.verified if chosen(check.table)),
         checks=tuple(history for history in status.checks if chosen(history.table)),
         pipelines=(),
+        log_tables=tuple(entry for entry in status.log_tables if chosen(entry.table)),
     )
 
 

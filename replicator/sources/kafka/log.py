@@ -96,7 +96,7 @@ class KafkaChangeLog:
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         return self._admin.compacted(topics)
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange], *, headers: bool = False) -> DataFrame:
         topic = ranges[0].topic
         most = max(r.count for r in ranges)
         options = self._log.spark_options() | FETCH_OPTIONS | _fetch_sizes(most)
@@ -109,13 +109,16 @@ class KafkaChangeLog:
         cores = spark.sparkContext.defaultParallelism
         if len(ranges) < cores and sum(r.count for r in ranges) > _SPLIT_ABOVE:
             reader = reader.option("minPartitions", cores)
+        if headers:
+            reader = reader.option("includeHeaders", "true")
+        further = ["headers"] if headers else []
         return reader.load().select(
-            "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "key", "value"
+            "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "key", "value", *further
         )
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         found = Collected(max_bytes)
-        for r, message in self._messages(ranges):
+        for r, message in self.messages(ranges):
             _, timestamp = message.timestamp()
             found.add(r.topic, r.partition, message.offset() or 0, timestamp, message.key(), message.value())
             if too_large := found.too_large:
@@ -143,7 +146,7 @@ class KafkaChangeLog:
 
     def records(self, ranges: Sequence[OffsetRange]) -> Iterator[RawRecord]:
         """Yield the records of `ranges`, in offset order within each partition. Raises as `fetch`."""
-        for r, message in self._messages([r for r in ranges if r.count]):
+        for r, message in self.messages([r for r in ranges if r.count]):
             _, timestamp = message.timestamp()
             place = (r.topic, r.partition, message.offset() or 0, timestamp)
             yield RawRecord(*place, message.key(), message.value())
@@ -153,8 +156,8 @@ class KafkaChangeLog:
         if self._consumer is not None:
             self._consumer.close()
 
-    def _messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
-        """Yield the records of `ranges`, in offset order within each partition."""
+    def messages(self, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, Message]]:
+        """Yield the records of `ranges` of the client, in offset order of each partition. Raises as `fetch`."""
         if not ranges:
             return
         waiting = {(r.topic, r.partition): r for r in ranges}

@@ -88,8 +88,8 @@ BUKKET = (
             "[apply]",
             "[zzz]",
             (
-                "21: zzz: unknown section; known are apply, bootstrap, columns, heal, lake, log, maintenance, mirror, "
-                "pipelines, schema_changes, source, spark, table, tags, verify"
+                "21: zzz: unknown section; known are apply, bootstrap, columns, heal, lake, log, log_table, "
+                "maintenance, mirror, pipelines, schema_changes, source, spark, table, tags, verify"
             ),
         ),
         (

@@ -18,7 +18,7 @@ URL = 'registry_url = "http://127.0.0.1:8081"\n'
             f'format = "avro"\nschemas = true\n{URL}',
             'schemas has no effect with format = "avro"; remove it',
         ),
-        (URL, 'registry_url has no effect with format = "json"; remove it'),
+        (URL, 'registry_url has no effect with format = "json" and without log tables in Avro; remove it'),
         (
             f'format = "avro"\n{URL}registry_user = "me"\n',
             "registry_user and registry_password must be set together",

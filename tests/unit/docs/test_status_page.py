@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from replicator.log_tables.status import LogTableStatus
 from replicator.operations.status.mirror_status import (
     ConnectorStatus,
     MirrorStatus,
@@ -30,7 +31,7 @@ def test_page_names_every_field(names: set[str]) -> None:
     assert set(status.to_json()) - names == set()
 
 
-@pytest.mark.parametrize("kind", [TableStatus, TableMaintenance, ConnectorStatus, KeepRows])
+@pytest.mark.parametrize("kind", [TableStatus, TableMaintenance, ConnectorStatus, KeepRows, LogTableStatus])
 def test_page_names_every_field_of_an_entry(names: set[str], kind: type[TableStatus]) -> None:
     assert {field.name for field in fields(kind)} - names == set()
 

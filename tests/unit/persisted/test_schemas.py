@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY, REWIND_KEY
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.lake.recoveries import RECOVERED_KEY
+from replicator.log_tables.paused import LOG_TABLE_PAUSED_KEY, LogPause
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
 from replicator.model.binlog import WATCHED_KEY, Watched
@@ -39,7 +40,7 @@ from replicator.model.reread import (
     StagingState,
     new_request,
 )
-from replicator.model.table import MIRROR_KEY, SOURCE_KEY, TableId
+from replicator.model.table import LOG_TOPIC_KEY, MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord
@@ -65,6 +66,9 @@ REWIND = (
     '"ended_ms": null, "problem": null}'
 )
 """What an earlier version recorded while the connector sent lost events again."""
+NOT_RECORDED = (Step.ORPHANS, Step.PARTITIONS)
+"""Steps that are due by a search or by the time alone."""
+
 FULL = {
     **MARKER.properties(),
     SNAPSHOT_KEY: "4711",
@@ -72,6 +76,7 @@ FULL = {
     SCHEMA_KEY: STATE_TEXT,
     SOURCE_KEY: "shop.orders",
     MIRROR_KEY: "shop",
+    LOG_TOPIC_KEY: "clicks",
     CREATED_KEY: "file:/lake/shop/orders",
     RECORD_KEY: ResultRecord("revenue", "0123456789abcdef", Boundary("binlog.000007", 1234)).to_json(),
     RULES_KEY: '{"email": "hash 0a1b2c3d"}',
@@ -83,7 +88,7 @@ FULL = {
     COLUMNS_KEY: OwnColumns((LakeField(1, "id", "long", True),), frozenset({1})).to_json(),
     STEPS_KEY: SchemaSteps(("id",)).to_json(),
     REBUILT_KEY: Provenance("shop.a", "shop_changes.a", 1, None, "b.000001:4", 5).to_json(),
-    MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step is not Step.ORPHANS}),
+    MAINTAINED_KEY: runs_to_json({step: StepRun(1, 2, 3) for step in Step if step not in NOT_RECORDED}),
     STATE_KEY: StagingState(
         "1a", "id bigint False; id", ("7",), ("5",), 5, until={0: 3}, since={0: 1}
     ).to_json(),
@@ -144,6 +149,7 @@ def test_every_property_is_described() -> None:
         {
             f"{PAUSED_KEY}shop.a": json.dumps(pause),
             f"{RETRYING_KEY}shop.a": json.dumps(retry),
+            f"{LOG_TABLE_PAUSED_KEY}logs.clicks": LogPause("no column", None, 1).to_json(),
             f"{LEFT_OUT_KEY}shop.a": '{"database": "shop", "name": "a", "since_ms": 1}',
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
             f"{REREAD_KEY}shop.b": _narrowed(Narrowed("id", (KeySpan(-5, 2**64 - 1, 9),))),
@@ -167,7 +173,7 @@ def test_every_property_is_described() -> None:
     )
     validate_properties("snapshot", {COMMIT_KEY: "12", "total-records": "3"})
     for step in Step:
-        if step is not Step.ORPHANS:
+        if step not in NOT_RECORDED:
             validate_properties("snapshot", {STEP_KEY: step})
 
 

@@ -1,0 +1,158 @@
+"""Read events in JSON: the texts of their fields, and the names and types of those that they have.
+
+DuckDB's parser reads all events at once. What is no JSON object does not disturb the others.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.decode.json.duck import queried
+from replicator.log_tables.parsed import ParsedEvents, Values
+from replicator.model.shapes import Path, Shape, lacking, records
+from replicator.model.types import BOOLEAN, DOUBLE, LONG, STRING, LakeType
+
+NOT_JSON: Final = "not a JSON object"
+_ANY_OBJECT: Final = "{}"
+_LEARNT: Final = {
+    "BOOLEAN": BOOLEAN,
+    "BIGINT": LONG,
+    "UBIGINT": LONG,
+    "HUGEINT": LONG,
+    "DOUBLE": DOUBLE,
+}
+"""What DuckDB calls the type of values → the type of a column that is learnt from them; others become text."""
+
+
+def parse(values: pa.BinaryArray, shape: Shape) -> ParsedEvents:
+    """Return the texts of the fields in `shape`; null for those that an event lacks."""
+    wanted = json.dumps(_structure(shape) or {"": "VARCHAR"}, ensure_ascii=False)
+    found, objects, good = _asked("json_transform(text, ?)", values, wanted)
+    fields, misplaced = _fields(found, shape, objects, ())
+    return ParsedEvents(fields, misplaced, pc.and_not(pc.is_valid(values), good), NOT_JSON)
+
+
+def _asked(
+    expression: str, values: pa.BinaryArray, parameter: str
+) -> tuple[pa.Array, pa.StringArray, pa.BooleanArray]:
+    """Return what an expression of DuckDB returns for JSON objects; and those, and which of the values they are.
+
+    Others are replaced by an empty object.
+    """
+    texts = texts_of(values)
+    good = pc.fill_null(pc.starts_with(texts, "{"), fill_value=False)
+    if not pc.all(good).as_py():
+        good = pc.fill_null(pc.match_substring_regex(texts, r"^\s*\{"), fill_value=False)
+    objects = pc.if_else(good, texts, _ANY_OBJECT)
+    try:
+        return queried(expression, objects, parameter), objects, good
+    except duckdb.Error:
+        good = pc.and_(good, queried("json_valid(text)", objects))
+        objects = pc.if_else(good, texts, _ANY_OBJECT)
+        return queried(expression, objects, parameter), objects, good
+
+
+def texts_of(values: pa.BinaryArray) -> pa.StringArray:
+    """Return values as text; null for those that are not UTF-8, and for null."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _structure(shape: Shape) -> dict[str, Any]:
+    return {
+        name: "VARCHAR" if isinstance(kind, LakeType) else _structure(kind) for name, kind in shape.items()
+    }
+
+
+def _fields(
+    found: pa.StructArray, shape: Shape, objects: pa.StringArray, above: Path
+) -> tuple[dict[str, Values], dict[Path, pa.BooleanArray]]:
+    """Return the texts of fields, and where a value is present that should be a record and is none."""
+    fields: dict[str, Values] = {}
+    misplaced: dict[Path, pa.BooleanArray] = {}
+    for name, kind in shape.items():
+        part = pc.struct_field(found, name)
+        if isinstance(kind, LakeType):
+            fields[name] = part
+            continue
+        path = (*above, name)
+        inner, further = _fields(part, kind, objects, path)
+        present, wrong = _presence(part, inner, objects, path)
+        fields[name] = (present, inner)
+        misplaced |= further | ({path: wrong} if wrong is not None else {})
+    return fields, misplaced
+
+
+def _presence(
+    part: pa.StructArray, inner: Mapping[str, Values], objects: pa.StringArray, path: Path
+) -> tuple[pa.BooleanArray, pa.BooleanArray | None]:
+    """Return where a record is, and where something else is in its place: DuckDB returns nulls for that."""
+    present = pc.is_valid(part)
+    nulls = [
+        pc.is_null(values) if isinstance(values, pa.Array) else pc.invert(values[0])
+        for values in inner.values()
+    ]
+    doubtful = reduce(pc.and_, nulls, present)
+    if not pc.any(doubtful).as_py():
+        return present, None
+    kinds = queried("json_type(text, ?)", pc.if_else(doubtful, objects, _ANY_OBJECT), pointer(path))
+    wrong = pc.fill_null(pc.not_equal(kinds, "OBJECT"), fill_value=False)
+    is_null = pc.fill_null(pc.equal(kinds, "NULL"), fill_value=False)
+    return pc.and_not(present, wrong), pc.and_(doubtful, pc.and_not(wrong, is_null))
+
+
+def pointer(path: Path) -> str:
+    """Return a JSON pointer (RFC 6901)."""
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)
+
+
+def unknown_fields(values: pa.BinaryArray, shape: Shape, *, nested: bool) -> Shape:
+    """Return the shape of the events' fields that `shape` lacks, inside of records that it has too.
+
+    It is empty for most events, and the names alone tell that. Fields that are always null are not known yet.
+    """
+    for path, known in records(shape):
+        names, objects, _ = _asked("json_keys(text, ?)", values, pointer(path))
+        if set(pc.unique(names.flatten()).to_pylist()) - set(known):
+            return lacking(shape, learnt(objects, nested=nested))
+    return {}
+
+
+def learnt(objects: pa.StringArray, *, nested: bool) -> Shape:
+    """Return the shape of JSON objects. With `nested`, records are shapes, otherwise text as lists are."""
+    if not len(objects):
+        return {}
+    structures = queried("json_group_structure(text::JSON)", objects)
+    structure = json.loads(structures[0].as_py() or "{}")
+    return _shape(structure, nested=nested) if isinstance(structure, dict) else {}
+
+
+def _shape(structure: Mapping[str, Any], *, nested: bool) -> Shape:
+    found: dict[str, LakeType | Shape] = {}
+    for name, kind in structure.items():
+        if kind == "NULL":
+            continue
+        inner = _shape(kind, nested=True) if nested and isinstance(kind, dict) else {}
+        found[name] = inner or (STRING if not isinstance(kind, str) else _LEARNT.get(kind, STRING))
+    return found
+
+
+def having(values: pa.BinaryArray, paths: Sequence[Path]) -> pa.BooleanArray:
+    """Return which events have one of some fields, with any value but null."""
+    kinds = [_asked("json_type(text, ?)", values, pointer(path))[0] for path in paths]
+    has = [pc.fill_null(pc.not_equal(kind, "NULL"), fill_value=False) for kind in kinds]
+    return reduce(pc.or_, has, pa.repeat(pa.scalar(value=False), len(values)))
