@@ -45,7 +45,7 @@ def test_events_are_appended_once_beside_a_mirror_that_is_killed(
     mirrored = mirror_database(tables=0, seed_rows=False, extra=extra, prepare=prepare)
     log = load(mirrored.config).log
     assert isinstance(log, KafkaLog)
-    client = {"bootstrap.servers": log.bootstrap_servers}
+    client: dict[str, Any] = {"bootstrap.servers": log.bootstrap_servers}
     for created in AdminClient(client).create_topics([NewTopic(topic, 3, 1)]).values():
         created.result()
     producer = Producer(client)

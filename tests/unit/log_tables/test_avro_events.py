@@ -116,7 +116,7 @@ def test_events_of_other_writers_and_none() -> None:
 def test_unknown_writers_are_told_first() -> None:
     values = records([encoded(EVENT), encoded({"id": 5}, 8)])
     found = decoding(writers={7: TEXT}).decode(values)
-    assert (found.writers, found.rows.num_rows, found.bad.num_rows) == ({8}, 0, 0)
+    assert (found.writers, found.rows.num_rows, found.bad.num_rows) == (frozenset({8}), 0, 0)
     assert unread_writers(values.column("value").combine_chunks(), {7: TEXT, 8: OLDER}) == frozenset()
 
 

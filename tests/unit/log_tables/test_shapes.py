@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from replicator.log_tables.decoding import fitting
 from replicator.model.shapes import (
     MOST_FIELDS,
+    Shape,
     from_iceberg,
     lacking,
     merged,
@@ -42,7 +43,7 @@ def test_what_is_lacking_is_what_merging_adds(known: Any, found: Any) -> None:
 
 def test_names_that_no_column_can_have_are_left_out() -> None:
     known = parse_shape({"id": "long", "device": {"os": "string"}})
-    found = {
+    found: Shape = {
         "ID": LONG,
         "": LONG,
         "_pos": LONG,
