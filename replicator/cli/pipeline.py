@@ -15,7 +15,10 @@ from replicator.errors import UsageError
 if TYPE_CHECKING:
     from replicator.pipelines.service import Result
 
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline: its file without .sql.")]
+_Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The pipeline: its file without .sql; or the table of a history."),
+]
 _Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]...", help="Only these, and those that they read.", show_default=False),
@@ -40,6 +43,9 @@ comment lines that say more of its result:
   GROUP BY to_date(o.created_at), c.country
 
 Tables are named as they are in the lake. The result is the table NAMESPACE_pipelines.NAME.
+
+Histories of tables, which the configuration asks for, are kept current in the same way. Their names are those of their
+tables: NAMESPACE_history.TABLE.
 """
 
 app = typer.Typer(

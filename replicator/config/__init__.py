@@ -14,7 +14,6 @@ from replicator.config.models import (
     LakeConfig,
     MirrorConfig,
     OnBadEvent,
-    SchemaChangesConfig,
     SourceConfig,
     SparkConfig,
     Strategy,
@@ -30,6 +29,7 @@ from replicator.config.sections import (
     HealConfig,
     KafkaLog,
     MaintenanceConfig,
+    SchemaChangesConfig,
     TagsConfig,
     VerifyConfig,
 )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -22,11 +22,13 @@ from replicator.config.sections import (
     MaintenanceConfig,
     MirrorColumnsConfig,
     PipelinesConfig,
+    SchemaChangesConfig,
     TableMaintenanceConfig,
     TableSectionError,
     TagsConfig,
     Unlisted,
     VerifyConfig,
+    check_history,
 )
 from replicator.config.values import (
     NAME,
@@ -194,6 +196,11 @@ class LakeConfig(Section):
         return f"{self.namespace}_pipelines"
 
     @property
+    def history_namespace(self) -> str:
+        """The namespace of the histories of tables."""
+        return f"{self.namespace}_history"
+
+    @property
     def ops_namespace(self) -> str:
         """The namespace of the quarantine and other operational tables."""
         return f"{self.namespace}_ops"
@@ -247,28 +254,6 @@ class SparkConfig(Section):
         return reveal_all(self.conf)
 
 
-class SchemaChangesConfig(Section):
-    """`[schema_changes]`: the policy for each kind of schema change; None inherits the mirror's policy.
-
-    evolve applies the change, ignore leaves the lake unchanged, fail pauses the table. After changes of rows that no
-    event has, reread reads the table again if `[heal]` allows it, follow deletes the rows of dropped and truncated
-    partitions if it can and otherwise does as reread, keep leaves the lake's rows, pause pauses the table.
-    """
-
-    add: Policy | None = None
-    drop: Policy | None = None
-    rename: Policy | None = None
-    order: Policy | None = None
-    type: Literal["evolve", "fail"] | None = None
-    key: Literal["evolve", "fail"] | None = None
-    recreate: Literal["evolve", "fail"] | None = None
-    unlogged: UnloggedPolicy | None = None
-
-    def policies(self) -> dict[ChangeKind, Policy | UnloggedPolicy]:
-        """Return the policies that are set."""
-        return {kind: policy for kind in get_args(ChangeKind) if (policy := getattr(self, kind)) is not None}
-
-
 class TableConfig(Section):
     """`[[table]]`: settings of one table."""
 
@@ -284,6 +269,23 @@ class TableConfig(Section):
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     maintenance: TableMaintenanceConfig = TableMaintenanceConfig()
     properties: dict[str, str] = {}
+    history: Literal["scd2", "soft_delete", "append"] | None = None
+    history_columns: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+
+    @field_validator("history")
+    @classmethod
+    def _no_second_changelog(cls, history: str | None) -> str | None:
+        if history == "append":
+            raise ValueError(
+                'each change as a row is the changelog of the table: changelog = true, and no history = "append"'
+            )
+        return history
+
+    @model_validator(mode="after")
+    def _history_has_columns(self) -> Self:
+        if self.history_columns and self.history != "scd2":
+            raise ValueError('history_columns has an effect only with history = "scd2"; remove it')
+        return self
 
     @field_validator("properties")
     @classmethod
@@ -400,6 +402,9 @@ class Config(Section):
         if self.apply.keyless == "changelog" and not self.apply.changelog:
             raise ValueError('[apply] has keyless = "changelog" and changelog = false; keep one')
         self._check_columns()
+        for table in self.tables:
+            if table.history is not None:
+                check_history(table.name, self.log, changelog=self.table(table.name).changelog)
         check_log_tables(self.log_tables, self.log, self.source.includes, self._other_namespaces)
         return self
 
@@ -411,7 +416,7 @@ class Config(Section):
     @property
     def _other_namespaces(self) -> tuple[str, ...]:
         """The namespaces that no log table may be in."""
-        return (*self.lake.namespaces, self.lake.pipelines_namespace)
+        return (*self.lake.namespaces, self.lake.pipelines_namespace, self.lake.history_namespace)
 
     def _check_columns(self) -> None:
         hashes = [*self.columns.hash, *(pattern for table in self.tables for pattern in table.columns.hash)]

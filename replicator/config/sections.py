@@ -1,7 +1,7 @@
 """Define the sections of the configuration, one class each; `models` joins them to the whole."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -9,6 +9,7 @@ from replicator.config.paths import LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
 from replicator.config.values import NAME, STRICT, ColumnPattern, Duration, ReplicaUrl, Size, TablePattern
 from replicator.model.transforms import Blank, FixedText, KeepLast, Mask
+from replicator.schema.evolution.changes import ChangeKind, Policy, UnloggedPolicy
 
 _SASL_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -343,6 +344,30 @@ class TagsConfig(BaseModel):
         return every
 
 
+class SchemaChangesConfig(BaseModel):
+    """`[schema_changes]`: the policy for each kind of schema change; None inherits the mirror's policy.
+
+    evolve applies the change, ignore leaves the lake unchanged, fail pauses the table. After changes of rows that no
+    event has, reread reads the table again if `[heal]` allows it, follow deletes the rows of dropped and truncated
+    partitions if it can and otherwise does as reread, keep leaves the lake's rows, pause pauses the table.
+    """
+
+    model_config = STRICT
+
+    add: Policy | None = None
+    drop: Policy | None = None
+    rename: Policy | None = None
+    order: Policy | None = None
+    type: Literal["evolve", "fail"] | None = None
+    key: Literal["evolve", "fail"] | None = None
+    recreate: Literal["evolve", "fail"] | None = None
+    unlogged: UnloggedPolicy | None = None
+
+    def policies(self) -> dict[ChangeKind, Policy | UnloggedPolicy]:
+        """Return the policies that are set."""
+        return {kind: policy for kind in get_args(ChangeKind) if (policy := getattr(self, kind)) is not None}
+
+
 class PipelinesConfig(BaseModel):
     """`[pipelines]`: the folder of the pipelines, one file NAME.sql each, and how often their results are refreshed.
 
@@ -388,3 +413,20 @@ DEFAULT_VERIFY: Final = VerifyConfig.model_validate(
     {"every": "1 day", "on_difference": "repair", "max_rows_per_second": 400}
 )
 """What applies without the section: each table about once a day, and 100 recently changed rows a second in addition."""
+
+
+def check_history(table: str, log: KafkaLog | ArchiveLog, *, changelog: bool) -> None:
+    """Check that the history of a table can be written.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not changelog:
+        raise ValueError(
+            f'[[table]] "{table}" has a history and changelog = false; a history is written from the changelog'
+        )
+    if isinstance(log, KafkaLog) and log.connect_url is None:
+        raise ValueError(
+            f'[[table]] "{table}" has a history, which needs log.connect_url: only Kafka Connect knows where '
+            "transactions end"
+        )

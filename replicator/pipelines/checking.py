@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from replicator.errors import Unsettled, UsageError
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import quoted
+from replicator.pipelines.history.definition import History
+from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.states import read_state
 from replicator.pipelines.output.record import ResultRecord, recorded_result
@@ -19,7 +21,7 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.signed import STATE
 from replicator.pipelines.refresh.refresh import own_columns, united
 from replicator.pipelines.refresh.views import Views
-from replicator.pipelines.service import Pipelines
+from replicator.pipelines.service import Pipeline, Pipelines
 
 _SHOWN: Final = 20
 _COUNT: Final = "_replicator_count"
@@ -88,6 +90,25 @@ def check_result(pipelines: Pipelines, definition: Definition) -> Checked:
         views.drop()
 
 
+def check_history(pipelines: Pipelines, history: History) -> Checked:
+    """Compare a history with what all changes that it has make.
+
+    Raises:
+        UsageError: there is no such table yet.
+        PipelineUnfit: it has versions from before the changelog; or the table has no key.
+        Unsettled: the rows of the mirror at its boundary are not known any more.
+        LakeUnavailable: the catalog or the storage failed.
+    """
+    table, mirror = pipelines.tables.load(history.table), pipelines.mirror_of(history)
+    record = None if table is None else recorded_result(table)
+    if table is None or record is None:
+        raise UsageError(f"there is no {history.name} yet", f"run: replicator pipeline run {history.name}")
+    whole = HistoryRefresh(pipelines.tables, history, mirror, record.boundary).whole(table, record)
+    return _compared(
+        history, history.table, record, as_table(pipelines.lake, table, whole), rows_of(pipelines.lake, table)
+    )
+
+
 def recorded_boundary(pipelines: Pipelines, name: TableName) -> Boundary:
     """Return the boundary of a result that another pipeline reads; that of a mirror is not used."""
     table = pipelines.lake.load(name.namespace, name.name)
@@ -96,7 +117,7 @@ def recorded_boundary(pipelines: Pipelines, name: TableName) -> Boundary:
 
 
 def _compared(
-    definition: Definition, name: TableName, record: ResultRecord, whole: DataFrame, present: DataFrame
+    definition: Pipeline, name: TableName, record: ResultRecord, whole: DataFrame, present: DataFrame
 ) -> Checked:
     columns = whole.columns
     counted = whole.withColumn(_COUNT, F.lit(1)).unionByName(present.withColumn(_COUNT, F.lit(-1)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from replicator.config import Config
 from replicator.errors import PipelineError, UsageError
+from replicator.pipelines.history.definition import History, histories_of
 from replicator.pipelines.query.definition import Definition, read_definition
 from replicator.pipelines.query.graph import in_order, name_of, reads, references
 from replicator.pipelines.query.names import TableName
@@ -31,18 +32,30 @@ class PipelineFiles:
 
     Attributes:
         definitions: the pipelines, each after those that it reads.
+        histories: the histories of the configuration, which are refreshed as pipelines are, and before them.
         broken: those whose file cannot be used, by name. Others can be refreshed, unless they read their results.
     """
 
     definitions: tuple[Definition, ...] = ()
+    histories: tuple[History, ...] = ()
     broken: Mapping[str, Broken] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.definitions or self.broken)
+        return bool(self.definitions or self.histories or self.broken)
 
     def results(self, namespace: str) -> list[TableName]:
         """Return the tables of all pipelines; `namespace` is the usual one."""
-        return [*(d.output(namespace) for d in self.definitions), *(b.table for b in self.broken.values())]
+        results = (d.output(namespace) for d in self.definitions)
+        return [*(h.table for h in self.histories), *results, *(b.table for b in self.broken.values())]
+
+    def chosen_histories(self, names: Collection[str], wanted: Sequence[Definition]) -> list[History]:
+        """Return the named histories, and those that pipelines read; all without a name."""
+        read = [name for definition in wanted for name in reads(definition)]
+        return [
+            h
+            for h in self.histories
+            if not names or h.name in names or any(name.names(h.table) for name in read)
+        ]
 
 
 def read_pipelines(config: Config) -> PipelineFiles:
@@ -65,7 +78,7 @@ def read_pipelines(config: Config) -> PipelineFiles:
     ordered = in_order([d for name, d in found.items() if name not in refused], namespace)
     for name, reason in {**refused, **ordered.refused}.items():
         broken[name] = Broken(found[name].file, found[name].output(namespace), reason)
-    return PipelineFiles(ordered.definitions, broken)
+    return PipelineFiles(ordered.definitions, histories_of(config), broken)
 
 
 def _of_changelogs(
@@ -88,7 +101,7 @@ def _refuse_place(definition: Definition, config: Config) -> None:
         PipelineError: it is there.
     """
     table = definition.output(config.lake.pipelines_namespace)
-    if table.namespace in config.lake.namespaces:
+    if table.namespace in (*config.lake.namespaces, config.lake.history_namespace):
         raise definition.header_error(
             "table",
             f"{table.namespace} is a namespace of the mirror itself",
@@ -102,13 +115,13 @@ def _shown(file: Path) -> str:
 
 
 def chosen(files: PipelineFiles, names: Collection[str], config: Config) -> list[Definition]:
-    """Return the named pipelines, in their order; all without a name.
+    """Return the named pipelines, in their order; all without a name. Histories have names too.
 
     Raises:
         UsageError: there is no pipeline of a name.
         PipelineError: the file of a named one cannot be used.
     """
-    known = [definition.name for definition in files.definitions]
+    known = [pipeline.name for pipeline in (*files.histories, *files.definitions)]
     for name in names:
         if name in files.broken:
             raise files.broken[name].error

@@ -28,6 +28,4 @@ def is_among(column: str, values: Sequence[object]) -> SparkColumn | None:
 
 
 def _is_literal(value: object) -> bool:
-    if isinstance(value, (bool, datetime)):
-        return False
-    return value is None or isinstance(value, (int, str, date, Decimal))
+    return value is None or (isinstance(value, (int, str, date, Decimal)) and not isinstance(value, datetime))

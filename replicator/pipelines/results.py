@@ -8,8 +8,8 @@ from replicator.config import Config
 
 
 def has_pipelines(config: Config) -> bool:
-    """Return whether there is a file of a pipeline."""
-    return any(config.pipelines.folder.glob("*.sql"))
+    """Return whether there is a file of a pipeline, or a table with a history."""
+    return any(table.history for table in config.tables) or any(config.pipelines.folder.glob("*.sql"))
 
 
 def result_tables(config: Config) -> list[tuple[str, str]]:
@@ -30,8 +30,9 @@ def results_over(config: Config) -> Callable[[str], tuple[str, ...]]:
     from replicator.pipelines.query.graph import reads
     from replicator.pipelines.query.names import TableName
 
-    computed: dict[TableName, set[TableName]] = {}
-    for definition in read_pipelines(config).definitions:
+    files = read_pipelines(config)
+    computed: dict[TableName, set[TableName]] = {h.table: {h.mirror} for h in files.histories}
+    for definition in files.definitions:
         wanted = set(reads(definition))
         for result, of in list(computed.items()):
             if any(name.names(result) for name in wanted):

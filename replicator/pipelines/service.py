@@ -18,12 +18,16 @@ from replicator.errors import (
     PipelineUnfit,
     ReplicatorError,
     Unsettled,
+    UnsupportedChange,
 )
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
 from replicator.pipelines.files import PipelineFiles, chosen, with_inputs
+from replicator.pipelines.history.definition import History
+from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
+from replicator.pipelines.inputs.tables import InputTable, InputTables
 from replicator.pipelines.output.changelog import ResultChangelog
 from replicator.pipelines.output.check_log import CheckLog
 from replicator.pipelines.output.record import recorded_result
@@ -38,6 +42,8 @@ from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Refresh, Refreshed
 
 _ATTEMPTS: Final = 3
+
+Pipeline = Definition | History
 
 OnPipeline = Callable[[str, int, int], None]
 """Called with the name of a pipeline, and the number of pipelines that are done and in all."""
@@ -95,9 +101,11 @@ class Pipelines:
         lake.ensure_namespace(config.lake.ops_namespace)
         return cls(config, lake, files)
 
-    def table(self, definition: Definition) -> TableName:
+    def table(self, pipeline: Pipeline) -> TableName:
         """Return the table of a pipeline's result."""
-        return definition.output(self.config.lake.pipelines_namespace)
+        if isinstance(pipeline, History):
+            return pipeline.table
+        return pipeline.output(self.config.lake.pipelines_namespace)
 
     def refresh(
         self,
@@ -120,22 +128,24 @@ class Pipelines:
         """
         definitions = self.files.definitions
         wanted = with_inputs(definitions, chosen(self.files, names, self.config), self.config)
+        histories = self.files.chosen_histories(names, wanted if names else ())
+        total = len(histories) + len(wanted)
         paused = self.pauses.read()
         refreshed: dict[TableName, Boundary] = {}
         results: list[Result] = [] if names else list(self._broken())
         stopped = {broken.table: name for name, broken in self.files.broken.items()}
-        for number, definition in enumerate(wanted):
-            on_pipeline(definition.name, number, len(wanted))
-            pause = paused.get(definition.name)
+        for number, pipeline in enumerate((*histories, *wanted)):
+            on_pipeline(pipeline.name, number, total)
+            pause = paused.get(pipeline.name)
             result = (
-                self._waits(definition, stopped)
-                or self._paused(definition, None if retry else pause)
-                or self._refreshed(definition, ends, refreshed, pause, rebuild=definition.name in rebuild)
+                self._waits(pipeline, stopped)
+                or self._paused(pipeline, None if retry else pause)
+                or self._refreshed(pipeline, ends, refreshed, pause, rebuild=pipeline.name in rebuild)
             )
             results.append(result)
             if isinstance(result, NotRefreshed):
-                stopped[result.table] = definition.name
-        on_pipeline("", len(wanted), len(wanted))
+                stopped[result.table] = pipeline.name
+        on_pipeline("", total, total)
         self._note_checks(ends.boundary)
         return results
 
@@ -150,7 +160,7 @@ class Pipelines:
         for name, broken in self.files.broken.items():
             yield NotRefreshed(name, broken.table, broken.error.message, broken.error.hint)
 
-    def drop(self, definition: Definition) -> str | None:
+    def drop(self, definition: Pipeline) -> str | None:
         """Drop the result of a pipeline with its files; return the name of its table, None if there is none.
 
         Raises:
@@ -166,15 +176,15 @@ class Pipelines:
         self.pauses.resume(definition.name)
         return None if table is None else str(name)
 
-    def _paused(self, definition: Definition, pause: Pause | None) -> NotRefreshed | None:
+    def _paused(self, definition: Pipeline, pause: Pause | None) -> NotRefreshed | None:
         """Return why a pipeline is not tried again; another text of its file is."""
         if pause is None or pause.text != text_hash(definition.text):
             return None
         return NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
 
-    def _waits(self, definition: Definition, stopped: Mapping[TableName, str]) -> NotRefreshed | None:
+    def _waits(self, definition: Pipeline, stopped: Mapping[TableName, str]) -> NotRefreshed | None:
         """Return why a pipeline waits for another one; `stopped` are the tables of those that were not refreshed."""
-        for wanted in reads(definition):
+        for wanted in () if isinstance(definition, History) else reads(definition):
             for table, name in stopped.items():
                 if wanted.names(table):
                     reason = f"it reads {table}, and the pipeline {name} was not refreshed"
@@ -183,7 +193,7 @@ class Pipelines:
 
     def _refreshed(
         self,
-        definition: Definition,
+        definition: Pipeline,
         ends: LogEnds,
         refreshed: dict[TableName, Boundary],
         pause: Pause | None,
@@ -201,8 +211,8 @@ class Pipelines:
             raise
         except ReplicatorError as error:
             if pause is None or pause.reason != error.message:
-                # The source may get a table or a column at any time, or have it again.
-                text = None if isinstance(error, PipelineUnfit) else definition.text
+                # The source may get a table or a column at any time, or have it again; a table may be read again.
+                text = None if isinstance(error, PipelineUnfit | UnsupportedChange) else definition.text
                 self.pauses.pause(definition.name, error, text)
             return NotRefreshed(definition.name, table, error.message, error.hint)
         if pause is not None:
@@ -215,7 +225,7 @@ class Pipelines:
 
     def _attempted(
         self,
-        definition: Definition,
+        definition: Pipeline,
         ends: LogEnds,
         refreshed: Mapping[TableName, Boundary],
         *,
@@ -223,16 +233,48 @@ class Pipelines:
     ) -> Refreshed:
         attempts = 0
         while True:
-            planned = self.planner.plan(definition)
-            for table in planned.inputs.values():
-                ends.check_reached(table)
-            refresh = Refresh(self.tables, planned, ends.boundary, refreshed, rebuild)
             try:
-                return refresh.run()
+                if isinstance(definition, History):
+                    return self._refresh_history(definition, ends, rebuild=rebuild)
+                return self._refresh(definition, ends, refreshed, rebuild=rebuild)
             except (CommitConflict, FencedError):
                 # Another process refreshed it, or maintenance committed in between: plan again on top of that.
                 attempts += 1
                 if attempts == _ATTEMPTS:
                     raise
-            finally:
-                self._counted[definition.name] = refresh.checks
+
+    def _refresh(
+        self,
+        definition: Definition,
+        ends: LogEnds,
+        refreshed: Mapping[TableName, Boundary],
+        *,
+        rebuild: bool,
+    ) -> Refreshed:
+        planned = self.planner.plan(definition)
+        for table in planned.inputs.values():
+            ends.check_reached(table)
+        refresh = Refresh(self.tables, planned, ends.boundary, refreshed, rebuild)
+        try:
+            return refresh.run()
+        finally:
+            self._counted[definition.name] = refresh.checks
+
+    def mirror_of(self, history: History) -> InputTable:
+        """Load the mirror of a history.
+
+        Raises:
+            Unsettled: there is none yet.
+            ForeignTable: it is not one of this mirror.
+        """
+        mirror = InputTables(self.config, self.lake, ()).load(history.mirror)
+        if mirror is None:
+            raise Unsettled(
+                f"there is no table {history.mirror} yet", "replicator status shows what it waits for"
+            )
+        return mirror
+
+    def _refresh_history(self, history: History, ends: LogEnds, *, rebuild: bool) -> Refreshed:
+        mirror = self.mirror_of(history)
+        ends.check_reached(mirror)
+        return HistoryRefresh(self.tables, history, mirror, ends.boundary, rebuild).run()

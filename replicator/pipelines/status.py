@@ -16,6 +16,7 @@ from replicator.lake.reading.reader import load_readable, namespace_properties, 
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.checked import CheckStatus, read_checks
 from replicator.pipelines.files import Broken, PipelineFiles, chosen, read_pipelines
+from replicator.pipelines.history.definition import History, explained_history
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.paused import pauses_in, text_hash
 from replicator.pipelines.query.analysis import InputSchema, analyse
@@ -99,7 +100,7 @@ def list_pipelines(config: Config) -> list[PipelineStatus]:
         LakeUnavailable: the catalog cannot be read.
     """
     files = read_pipelines(config)
-    found = [found.status for found in _explain(config, files, files.definitions)]
+    found = [found.status for found in _explain(config, files, (*files.histories, *files.definitions))]
     return [*found, *(_broken(name, broken) for name, broken in files.broken.items())]
 
 
@@ -112,7 +113,8 @@ def show_pipeline(config: Config, name: str) -> Explained:
         LakeUnavailable: as `list_pipelines`.
     """
     files = read_pipelines(config)
-    return _explain(config, files, chosen(files, [name], config))[0]
+    wanted = [*chosen(files, [name], config), *(h for h in files.histories if h.name == name)]
+    return _explain(config, files, wanted)[0]
 
 
 def _broken(name: str, broken: Broken) -> PipelineStatus:
@@ -122,16 +124,48 @@ def _broken(name: str, broken: Broken) -> PipelineStatus:
     )
 
 
-def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition]) -> list[Explained]:
+def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition | History]) -> list[Explained]:
     if config.lake.is_new:
         # Without a lake, nothing is known of the tables.
-        return [Explained(_status(config, definition, None, None, {})) for definition in wanted]
+        return [
+            _history(wanted, None, {})
+            if isinstance(wanted, History)
+            else Explained(_status(config, wanted, None, None, {}))
+            for wanted in wanted
+        ]
     with open_catalog(config.lake) as catalog:
         known = KnownTables(catalog, config, files.results(config.lake.pipelines_namespace))
         pauses = namespace_properties(catalog, config.lake.ops_namespace)
-        found = [_explained(config, definition, known, pauses) for definition in wanted]
+        found = [
+            _history(wanted, known, pauses)
+            if isinstance(wanted, History)
+            else _explained(config, wanted, known, pauses)
+            for wanted in wanted
+        ]
         checks = read_checks(catalog, config.lake.ops_namespace)
     return [replace(e, status=replace(e.status, checks=checks.get(e.status.name, ()))) for e in found]
+
+
+def _history(history: History, known: "KnownTables | None", properties: Mapping[str, str]) -> Explained:
+    result = None if known is None else known.load(history.table)
+    record = None if result is None else record_of(result.properties.get(RECORD_KEY), history.name)
+    pause = pauses_in(properties).get(history.name)
+    boundary, refreshed_ms = _reached(result, record)
+    status = PipelineStatus(
+        history.name,
+        "configuration",
+        f"history of {history.mirror}",
+        PAUSED if pause is not None else NEW if record is None else CURRENT,
+        history.name,
+        str(history.kind),
+        (str(history.mirror), str(history.mirror.changes)),
+        boundary,
+        refreshed_ms,
+        _rows(result),
+        problem=None if pause is None else pause.reason,
+        hint=None if pause is None else pause.hint,
+    )
+    return Explained(status, tuple(explained_history(history)))
 
 
 def _explained(
@@ -163,9 +197,9 @@ def _status(
 ) -> PipelineStatus:
     name = definition.output(config.lake.pipelines_namespace)
     record = None if result is None else record_of(result.properties.get(RECORD_KEY), str(name))
-    marker = None if result is None else newest_marker(result)
     pause = pauses_in(properties).get(definition.name)
     state = WAITING if waits_for else _state(record, plan)
+    boundary, refreshed_ms = _reached(result, record)
     found, hint = (None, None) if problem is None else (problem.message, problem.hint)
     if pause is not None and pause.text == text_hash(definition.text):
         state, found, hint = PAUSED, found or pause.reason, hint or pause.hint
@@ -179,15 +213,21 @@ def _status(
         str(name),
         None if plan is None else str(plan.rule),
         tuple(map(str, reads(definition))),
-        None
-        if record is None
-        else str(record.boundary if marker is None else marker.position or record.boundary),
-        None if marker is None else marker.committed_ms,
+        boundary,
+        refreshed_ms,
         _rows(result),
         waits_for,
         found,
         hint,
     )
+
+
+def _reached(result: Table | None, record: ResultRecord | None) -> tuple[str | None, int | None]:
+    """Return up to where a result is, and when it was written."""
+    marker = None if result is None else newest_marker(result)
+    if record is None or marker is None:
+        return None if record is None else str(record.boundary), None
+    return str(marker.position or record.boundary), marker.committed_ms
 
 
 def _state(record: ResultRecord | None, plan: Plan | None) -> str:

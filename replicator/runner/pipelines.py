@@ -22,7 +22,7 @@ from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
-from replicator.pipelines.service import NotRefreshed, Pipelines, Result
+from replicator.pipelines.service import NotRefreshed, Pipeline, Pipelines, Result
 from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.telemetry import get_logger
 
@@ -104,7 +104,7 @@ class PipelineThread:
             files = read_pipelines(self._config)
             for name, broken in files.broken.items():
                 self._report(name, broken.error.message, broken.error.hint)
-            if not (definitions := files.definitions):
+            if not (definitions := (*files.histories, *files.definitions)):
                 return _LOOK_S
             pipelines, read = self._opened(files)
         except (ConfigError, UsageError) as error:
@@ -121,7 +121,7 @@ class PipelineThread:
             _log(results, self._reported)
             written = [r.table for r in results if isinstance(r, Refreshed) and r.outcome is not Outcome.SAME]
             tables = [name for table in written for name in (table, table.changes)]
-            if any(d.expectations for d in definitions):
+            if any(d.expectations for d in files.definitions):
                 tables.append(TableName(self._config.lake.ops_namespace, PIPELINE_CHECKS))
             self._upkeep.run(pipelines.lake, tables if written else [])
             self._note(definitions, due, now)
@@ -137,10 +137,11 @@ class PipelineThread:
             self._pipelines = Pipelines.open(self._config, self._session, files)
         return self._pipelines, self._read
 
-    def _every(self, definition: Definition) -> float:
-        return definition.every or self._config.pipelines.every
+    def _every(self, definition: Pipeline) -> float:
+        every = definition.every if isinstance(definition, Definition) else None
+        return every or self._config.pipelines.every
 
-    def _note(self, definitions: Sequence[Definition], due: Collection[str], began: float) -> None:
+    def _note(self, definitions: Sequence[Pipeline], due: Collection[str], began: float) -> None:
         for definition in definitions:
             if definition.name in due:
                 self._due[definition.name] = began + self._every(definition)

@@ -82,8 +82,11 @@ class Round:
     def write(self, *, transactions: int, later: int = 0) -> tuple[int, int]:
         """Run transactions, and `later` ones after the position that is returned."""
         self.source.run(transactions)
-        at = self.source.position
+        at, truncates = self.source.position, self.source.truncates
+        # Refreshes wait for the boundary to pass a TRUNCATE.
+        self.source.truncates = False
         self.source.run(later)
+        self.source.truncates = truncates
         partitions = {table.topic: self.source.partitions for table in self.source.tables}
         self.lake.write(self.source.records[self.written :], partitions=partitions)
         self.written = len(self.source.records)

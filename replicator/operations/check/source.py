@@ -246,6 +246,7 @@ def _tables(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
             "correct the names (a renamed table: its current name), or remove the entries; only * and ? are wildcards",
         )
     yield from _keys(facts, config)
+    yield from _histories(facts, config)
     yield from _collisions(facts, config)
     yield from _losses(facts, config)
 
@@ -298,6 +299,25 @@ def _keys(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
         )
     elif facts.tables:
         yield ok("source: primary keys", "every table has one")
+
+
+def _histories(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
+    wanted = [section for section in config.tables if section.history is not None]
+    names = {section.name for section in wanted}
+    if keyless := [str(table) for table in keyless_tables(facts, config) if str(table) in names]:
+        yield fail(
+            "source: histories",
+            f"no primary key on {listing(keyless)}, so nothing tells which versions are of one row",
+            "add a primary key, or set key = [...] in the [[table]]; or remove its history",
+        )
+    elif facts.variables.get("gtid_mode", "OFF") != "ON" and any(s.history == "scd2" for s in wanted):
+        yield warn(
+            "source: histories",
+            "without GTIDs, nothing tells which changes are of one transaction: each event makes a version",
+            "set gtid_mode and enforce_gtid_consistency ON",
+        )
+    elif wanted:
+        yield ok("source: histories", f"{len(wanted)}: {listing(sorted(names))}")
 
 
 def _collisions(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from replicator.config import Config
 from replicator.errors import UsageError
 from replicator.jvm.spark import own_session, running_session
-from replicator.pipelines.checking import Checked, check_result
+from replicator.pipelines.checking import Checked, check_history, check_result
 from replicator.pipelines.files import PipelineFiles, chosen, read_pipelines
+from replicator.pipelines.history.definition import History
 from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import Pipelines, Result
@@ -39,7 +40,7 @@ def refresh_pipelines(
     files = _checked(config, names)
     read = ends_reader(config)
     with _opened(config, files) as pipelines:
-        again = [d.name for d in chosen(files, names, config)] if rebuild else []
+        again = list(names) if rebuild else []
         return refresh_when_reached(pipelines, read, names, rebuild=again, wait=wait, on_pipeline=on_progress)
 
 
@@ -79,12 +80,15 @@ def check_pipelines(
         LakeError: the lake is unavailable.
     """
     files = _checked(config, names)
-    wanted = chosen(files, names, config)
+    wanted = [*files.chosen_histories(names, ()), *chosen(files, names, config)]
     found = []
     with _opened(config, files) as pipelines:
-        for number, definition in enumerate(wanted):
-            on_progress(f"computing {definition.name} as a whole", number, len(wanted))
-            found.append(check_result(pipelines, definition))
+        for number, pipeline in enumerate(wanted):
+            on_progress(f"computing {pipeline.name} as a whole", number, len(wanted))
+            if isinstance(pipeline, History):
+                found.append(check_history(pipelines, pipeline))
+            else:
+                found.append(check_result(pipelines, pipeline))
     return found
 
 
@@ -97,9 +101,9 @@ def drop_result(config: Config, name: str) -> str | None:
         LakeUnavailable: the catalog failed.
     """
     files = read_pipelines(config)
-    (definition,) = chosen(files, [name], config)
+    found = [*chosen(files, [name], config), *(h for h in files.histories if h.name == name)]
     with _opened(config, files) as pipelines:
-        return pipelines.drop(definition)
+        return pipelines.drop(found[0])
 
 
 def _checked(config: Config, names: Collection[str]) -> PipelineFiles:

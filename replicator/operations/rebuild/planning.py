@@ -19,10 +19,10 @@ from replicator.model.reread import DONE_KEY
 from replicator.model.table import SOURCE_KEY
 from replicator.operations.rebuild.changes import AT, Changes, is_before, order_changes, without_rows_before
 from replicator.operations.rebuild.markers import head_marker, marker_as_of, pending_snapshot
-from replicator.operations.rebuild.row_plan import ColumnPlan, RowPlan, has_changed_since, plan_rows
 from replicator.operations.rebuild.rows import rebuilt_rows
 from replicator.recovery.publish import RECONCILED, SNAPSHOT_READ
 from replicator.schema.evolution.changes import SchemaState
+from replicator.schema.evolution.row_plan import ColumnPlan, RowPlan, has_changed_since, plan_rows
 from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps, steps_before
 from replicator.schema.history.versions import BEGINNING
 

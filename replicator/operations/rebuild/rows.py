@@ -17,12 +17,16 @@ from pyspark.sql.window import Window
 from replicator.jvm.json_columns import json_meaning
 from replicator.model.changelog import RowKind
 from replicator.model.common import quoted
-from replicator.model.types import LakeType, spark_sql_name
+from replicator.model.types import LakeType
 from replicator.operations.rebuild.changes import AT, VALUES, Changes
-from replicator.operations.rebuild.row_plan import ColumnPlan, KeyEra, RowPlan
+from replicator.schema.evolution.row_plan import ColumnPlan, KeyEra, RowPlan, value_sql
 
 LACKS_CHANGES: Final = "the changelog removes rows that it did not add, so it lacks changes"
 _POSITION: Final = f"`{AT}`.`position_key`"
+
+
+def _value(column: ColumnPlan, types: Mapping[str, LakeType]) -> str:
+    return value_sql(column, types, VALUES, _POSITION)
 
 
 def rebuilt_rows(changes: Changes, plan: RowPlan, types: Mapping[str, LakeType]) -> DataFrame:
@@ -137,29 +141,3 @@ def _narrowed(rows: DataFrame, plan: RowPlan, number: int) -> DataFrame:
     names += [n for i, era in enumerate(plan.eras) if i > number for n in _own_names(i, era)]
     fields = [F.col("row").getField(name).alias(name) for name in names]
     return rows.withColumn("row", F.struct(*fields))
-
-
-def _value(column: ColumnPlan, types: Mapping[str, LakeType]) -> str:
-    """Return Spark SQL for the value of a column in a changelog row of any time."""
-
-    def value(stored: str, left: int) -> str:
-        """Return the value in terms of the schema before the `left` newest changes."""
-        own = quoted(VALUES, stored)
-        if left == len(column.earlier):
-            return own
-        earlier = column.earlier[left]
-        if earlier.source is None or earlier.using is None:
-            old = _literal(earlier.fill, types[stored])
-        else:
-            old = earlier.using.format(f"({value(earlier.source, left + 1)})")
-        return f"CASE WHEN {_POSITION} >= {earlier.at} THEN {own} ELSE {old} END"
-
-    return value(column.stored, 0)
-
-
-def _literal(text: str | None, lake_type: LakeType) -> str:
-    """Return Spark SQL for a value that is written as text; as bytes, because a text may have any characters."""
-    kind = spark_sql_name(lake_type)
-    if text is None:
-        return f"CAST(NULL AS {kind})"
-    return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {kind})"

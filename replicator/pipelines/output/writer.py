@@ -69,8 +69,14 @@ def weighted(lake: Lake, table: LakeTable, changes: DataFrame) -> DataFrame:
     return changes.select(*columns, F.col(WEIGHT).cast("bigint"))
 
 
-def stage_changes(lake: Lake, table: LakeTable, changes: DataFrame, key: Sequence[str]) -> StagedChanges:
+def stage_changes(
+    lake: Lake, table: LakeTable, changes: DataFrame, key: Sequence[str], place: Sequence[str] = ()
+) -> StagedChanges:
     """Stage net changes of a table, as `weighted` returns them: `WEIGHT` counts copies, below 0 removed ones.
+
+    Args:
+        key: columns that identify a row; empty without a key.
+        place: columns that identify the removed rows, if not all rows; by default, `key`.
 
     Raises:
         KeyViolated: rows with the same key are added.
@@ -78,23 +84,28 @@ def stage_changes(lake: Lake, table: LakeTable, changes: DataFrame, key: Sequenc
     """
     held = changes.limit(DRIVER_ROWS + 1).toArrow()
     if held.num_rows <= DRIVER_ROWS:
-        return _stage(lake, table, local_frame(lake.spark, held), held, key)
+        return _stage(lake, table, local_frame(lake.spark, held), held, key, place or key)
     kept = changes.persist()
     try:
-        return _stage(lake, table, kept, None, key)
+        return _stage(lake, table, kept, None, key, place or key)
     finally:
         kept.unpersist()
 
 
 def _stage(
-    lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table | None, key: Sequence[str]
+    lake: Lake,
+    table: LakeTable,
+    changes: DataFrame,
+    held: pa.Table | None,
+    key: Sequence[str],
+    place: Sequence[str],
 ) -> StagedChanges:
     added, removed = _counts(changes, held)
     if key:
         _check_key(changes, held, key)
     data = _stage_rows(lake, table, changes, held) if added else []
     failpoints.reach("after-pipeline-files")
-    deletes = _stage_deletes(lake, table, changes, held, removed, key) if removed else StagedDeletes()
+    deletes = _stage_deletes(lake, table, changes, held, removed, place) if removed else StagedDeletes()
     return StagedChanges(Staged(data, deletes), added, removed)
 
 

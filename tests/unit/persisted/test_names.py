@@ -23,6 +23,7 @@ from replicator.model.quarantine import Resolution
 from replicator.model.table import Column, TableId, TableSchema, lake_names
 from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.types import LONG, STRING
+from replicator.pipelines.history.definition import Kind, OwnNames
 from replicator.schema.evolution.own_columns import is_temporary
 from tests.support.golden import FOLDER
 
@@ -86,6 +87,11 @@ def test_names_of_namespaces_and_tables_are_unchanged() -> None:
         "quarantine",
     )
     assert (lake.pipelines_namespace, PIPELINE_CHECKS) == ("shop_pipelines", "pipeline_checks")
+    assert lake.history_namespace == "shop_history"
+    assert [str(kind) for kind in Kind] == ["scd2", "soft_delete"]
+    assert OwnNames.beside(["id"]) == OwnNames(
+        "valid_from", "valid_to", "is_current", "_version", "deleted_at"
+    )
     assert str(TableId("shop", "orders")) == "shop.orders"
     assert lake_names(["id", "_file", "_file_"]) == {"id": "id", "_file": "_file__", "_file_": "_file_"}
 

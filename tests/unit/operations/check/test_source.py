@@ -207,6 +207,17 @@ def test_check_source_warns_of_tables_without_a_primary_key() -> None:
     assert (found.status, found.found) == ("fail", "none on shop.log")
 
 
+def test_check_source_refuses_histories_without_a_key_and_warns_without_gtids() -> None:
+    tables = (TableFacts("shop", "log", has_primary_key=False), TableFacts("shop", "orders"))
+    config = configured(table=[{"name": "shop.log", "history": "scd2"}], log={"connect_url": "http://c"})
+    found = trouble(facts(tables=tables), config)["source: histories"]
+    assert (found.status, "no primary key on shop.log" in found.found) == ("fail", True)
+    config = configured(table=[{"name": "shop.orders", "history": "scd2"}], log={"connect_url": "http://c"})
+    assert "source: histories" not in trouble(facts(tables=tables), config)
+    found = trouble(facts({"gtid_mode": "OFF"}, tables=tables), config)["source: histories"]
+    assert (found.status, "one transaction" in found.found) == ("warn", True)
+
+
 JDBC = {"catalog": "jdbc", "warehouse": "lake", "namespace": "shop"}
 
 

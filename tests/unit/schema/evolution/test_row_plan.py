@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.errors import UnsupportedChange
-from replicator.operations.rebuild.row_plan import (
+from replicator.schema.evolution.row_plan import (
     RowPlan,
     has_changed_since,
     plan_rows,

@@ -5,11 +5,13 @@ a conversion, a new key, a recreated table) is in the changelog's schema steps. 
 the mirror, its value in rows from before each step, and in which part of the history which columns identify a row.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from replicator.errors import UnsupportedChange
+from replicator.model.common import quoted
 from replicator.model.position import PackedPosition, SourcePosition
+from replicator.model.types import LakeType, spark_sql_name
 from replicator.schema.evolution.steps import SchemaStep, SchemaSteps
 from replicator.schema.history.versions import BEGINNING, GENERATION_SHIFT
 
@@ -220,3 +222,35 @@ def _before(step: SchemaStep, names: Iterable[str]) -> list[str]:
 
 def _key_before(step: SchemaStep, key: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_before(step, key)) if step.key_before is None else step.key_before
+
+
+def value_sql(column: ColumnPlan, types: Mapping[str, LakeType], values: str, position: str) -> str:
+    """Return Spark SQL for the value of a column in a changelog row of any time.
+
+    Args:
+        types: those of the changelog's columns.
+        values: the name of the struct with the values of these columns.
+        position: Spark SQL of the binlog key of the change.
+    """
+
+    def value(stored: str, left: int) -> str:
+        """Return the value in terms of the schema before the `left` newest changes."""
+        own = quoted(values, stored)
+        if left == len(column.earlier):
+            return own
+        earlier = column.earlier[left]
+        if earlier.source is None or earlier.using is None:
+            old = _literal(earlier.fill, types[stored])
+        else:
+            old = earlier.using.format(f"({value(earlier.source, left + 1)})")
+        return f"CASE WHEN {position} >= {earlier.at} THEN {own} ELSE {old} END"
+
+    return value(column.stored, 0)
+
+
+def _literal(text: str | None, lake_type: LakeType) -> str:
+    """Return Spark SQL for a value that is written as text; as bytes, because a text may have any characters."""
+    kind = spark_sql_name(lake_type)
+    if text is None:
+        return f"CAST(NULL AS {kind})"
+    return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {kind})"
