@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from replicator.errors import Unsettled, UsageError
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import quoted
+from replicator.pipelines.files import Pipeline
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
@@ -21,7 +22,7 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.signed import STATE
 from replicator.pipelines.refresh.refresh import own_columns, united
 from replicator.pipelines.refresh.views import Views
-from replicator.pipelines.service import Pipeline, Pipelines
+from replicator.pipelines.service import Pipelines
 
 _SHOWN: Final = 20
 _COUNT: Final = "_replicator_count"

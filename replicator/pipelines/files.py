@@ -26,6 +26,9 @@ class Broken:
     error: PipelineError
 
 
+Pipeline = Definition | History
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineFiles:
     """The files of the pipelines of a configuration.
@@ -42,6 +45,16 @@ class PipelineFiles:
 
     def __bool__(self) -> bool:
         return bool(self.definitions or self.histories or self.broken)
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The histories and the pipelines, in the order in which they are refreshed."""
+        found: list[Pipeline] = [*self.histories]
+        return (*found, *self.definitions)
+
+    def chosen(self, names: Collection[str]) -> list[Pipeline]:
+        """Return the histories and pipelines of these names; all without a name."""
+        return [pipeline for pipeline in self.pipelines if not names or pipeline.name in names]
 
     def results(self, namespace: str) -> list[TableName]:
         """Return the tables of all pipelines; `namespace` is the usual one."""
@@ -121,7 +134,7 @@ def chosen(files: PipelineFiles, names: Collection[str], config: Config) -> list
         UsageError: there is no pipeline of a name.
         PipelineError: the file of a named one cannot be used.
     """
-    known = [pipeline.name for pipeline in (*files.histories, *files.definitions)]
+    known = [pipeline.name for pipeline in files.pipelines]
     for name in names:
         if name in files.broken:
             raise files.broken[name].error

@@ -22,7 +22,7 @@ from replicator.errors import (
 )
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
-from replicator.pipelines.files import PipelineFiles, chosen, with_inputs
+from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, with_inputs
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
@@ -42,8 +42,6 @@ from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Refresh, Refreshed
 
 _ATTEMPTS: Final = 3
-
-Pipeline = Definition | History
 
 OnPipeline = Callable[[str, int, int], None]
 """Called with the name of a pipeline, and the number of pipelines that are done and in all."""
@@ -129,12 +127,13 @@ class Pipelines:
         definitions = self.files.definitions
         wanted = with_inputs(definitions, chosen(self.files, names, self.config), self.config)
         histories = self.files.chosen_histories(names, wanted if names else ())
-        total = len(histories) + len(wanted)
+        refreshing: list[Pipeline] = [*histories, *wanted]
+        total = len(refreshing)
         paused = self.pauses.read()
         refreshed: dict[TableName, Boundary] = {}
         results: list[Result] = [] if names else list(self._broken())
         stopped = {broken.table: name for name, broken in self.files.broken.items()}
-        for number, pipeline in enumerate((*histories, *wanted)):
+        for number, pipeline in enumerate(refreshing):
             on_pipeline(pipeline.name, number, total)
             pause = paused.get(pipeline.name)
             result = (

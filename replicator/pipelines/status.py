@@ -100,7 +100,7 @@ def list_pipelines(config: Config) -> list[PipelineStatus]:
         LakeUnavailable: the catalog cannot be read.
     """
     files = read_pipelines(config)
-    found = [found.status for found in _explain(config, files, (*files.histories, *files.definitions))]
+    found = [found.status for found in _explain(config, files, files.pipelines)]
     return [*found, *(_broken(name, broken) for name, broken in files.broken.items())]
 
 
@@ -113,8 +113,8 @@ def show_pipeline(config: Config, name: str) -> Explained:
         LakeUnavailable: as `list_pipelines`.
     """
     files = read_pipelines(config)
-    wanted = [*chosen(files, [name], config), *(h for h in files.histories if h.name == name)]
-    return _explain(config, files, wanted)[0]
+    chosen(files, [name], config)
+    return _explain(config, files, files.chosen([name]))[0]
 
 
 def _broken(name: str, broken: Broken) -> PipelineStatus:

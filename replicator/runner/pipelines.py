@@ -16,13 +16,13 @@ from replicator.config import Config
 from replicator.errors import ConfigError, JavaGone, ReplicatorError, UsageError
 from replicator.jvm.spark import first_line, own_session
 from replicator.lake.properties import PIPELINE_CHECKS
-from replicator.pipelines.files import PipelineFiles, read_pipelines
+from replicator.pipelines.files import Pipeline, PipelineFiles, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
-from replicator.pipelines.service import NotRefreshed, Pipeline, Pipelines, Result
+from replicator.pipelines.service import NotRefreshed, Pipelines, Result
 from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.telemetry import get_logger
 
@@ -104,7 +104,7 @@ class PipelineThread:
             files = read_pipelines(self._config)
             for name, broken in files.broken.items():
                 self._report(name, broken.error.message, broken.error.hint)
-            if not (definitions := (*files.histories, *files.definitions)):
+            if not (definitions := files.pipelines):
                 return _LOOK_S
             pipelines, read = self._opened(files)
         except (ConfigError, UsageError) as error:

@@ -80,7 +80,7 @@ def check_pipelines(
         LakeError: the lake is unavailable.
     """
     files = _checked(config, names)
-    wanted = [*files.chosen_histories(names, ()), *chosen(files, names, config)]
+    wanted = files.chosen(names)
     found = []
     with _opened(config, files) as pipelines:
         for number, pipeline in enumerate(wanted):
@@ -101,9 +101,9 @@ def drop_result(config: Config, name: str) -> str | None:
         LakeUnavailable: the catalog failed.
     """
     files = read_pipelines(config)
-    found = [*chosen(files, [name], config), *(h for h in files.histories if h.name == name)]
+    chosen(files, [name], config)
     with _opened(config, files) as pipelines:
-        return pipelines.drop(found[0])
+        return pipelines.drop(files.chosen([name])[0])
 
 
 def _checked(config: Config, names: Collection[str]) -> PipelineFiles:

@@ -370,10 +370,11 @@ def _of_keys(rows: DataFrame, of: DataFrame, layout: Layout, held: pa.Table | No
     """Return the rows of a history that may be replaced because of versions with these keys; `held` are the same."""
     if layout.kind is Kind.VERSIONS:
         rows = rows.where(layout.is_open())
-    for name in () if held is None else layout.key:
-        values = pc.unique(pc.struct_field(held.column("v"), name)).to_pylist()
-        if (near := is_among(name, values)) is not None:
-            rows = rows.where(near)
+    if held is not None:
+        for name in layout.key:
+            values = pc.unique(pc.struct_field(held.column("v"), name)).to_pylist()
+            if (near := is_among(name, values)) is not None:
+                rows = rows.where(near)
     return rows.join(F.broadcast(of.select(*_keys(layout)).distinct()), _same(layout), "left_semi")
 
 
