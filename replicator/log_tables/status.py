@@ -81,8 +81,7 @@ def list_log_tables(config: Config, quarantined: Counter[str | None]) -> tuple[L
 def _topics(log: KafkaLog, topics: set[str]) -> tuple[Mapping[str, TopicState], str | None]:
     try:
         admin = KafkaAdmin(log, timeout_s=QUICK_S)
-        partitions = {topic: found for topic, found in admin.partitions().items() if topic in topics}
-        return topic_states(admin, partitions, admin.topic_ids(partitions)), None
+        return topic_states(admin, topics), None
     except LogUnavailable as error:
         return {}, error.message
 

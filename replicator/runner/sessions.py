@@ -128,7 +128,7 @@ class Sessions:
                     self._record.follows()
                 _LOG.info("following the log", trigger_seconds=config.apply.trigger)
                 stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)
-                with self._logs(config, spark), self._pipelines(config, spark):
+                with self._pipelines(config, spark), self._logs(config, spark):
                     follow(stream, goal)
                 self._summary = scheduler.summary()
 

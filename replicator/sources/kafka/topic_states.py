@@ -1,6 +1,6 @@
 """What topics have: their offsets, and what identifies them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from replicator.sources.kafka.admin import KafkaAdmin
@@ -20,10 +20,10 @@ class TopicState:
     ends: Mapping[int, int] = field(default_factory=dict)
 
 
-def topic_states(
-    admin: KafkaAdmin, partitions: Mapping[str, Sequence[int]], ids: Mapping[str, str]
-) -> dict[str, TopicState]:
-    """Return the state of each of some topics with these partitions and ids. Raises LogUnavailable."""
+def topic_states(admin: KafkaAdmin, topics: Collection[str]) -> dict[str, TopicState]:
+    """Return the state of each of some topics that exists. Raises LogUnavailable."""
+    partitions = {topic: numbers for topic, numbers in admin.partitions().items() if topic in topics}
+    ids = admin.topic_ids(partitions)
     every = [(topic, number) for topic, numbers in partitions.items() for number in numbers]
     first, ends = admin.first_offsets(every), admin.end_offsets(every, committed=True)
     return {

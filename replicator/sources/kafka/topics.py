@@ -1,6 +1,5 @@
 """Read topics that are named one by one, and whose records may be anything."""
 
-import time
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
@@ -15,8 +14,6 @@ from replicator.sources.kafka.log import KafkaChangeLog
 from replicator.sources.kafka.topic_states import TopicState, topic_states
 
 HEADERS: Final = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-_KNOWN_S: Final = 30.0
-"""How long the partitions of topics, and their ids, are taken from the last answer."""
 
 
 class Topics(Protocol):
@@ -50,20 +47,9 @@ class KafkaTopics:
     def __init__(self, log: KafkaLog) -> None:
         self._admin = KafkaAdmin(log, timeout_s=PATIENT_S)
         self._log = KafkaChangeLog(log, self._admin)
-        self._partitions: dict[str, list[int]] = {}
-        self._ids: dict[str, str] = {}
-        self._asked = float("-inf")
 
     def states(self, topics: Collection[str]) -> dict[str, TopicState]:
-        return topic_states(self._admin, self._described(topics), self._ids)
-
-    def _described(self, topics: Collection[str]) -> dict[str, list[int]]:
-        if time.monotonic() > self._asked + _KNOWN_S or not set(topics) <= set(self._partitions):
-            known = self._admin.partitions()
-            self._partitions = {topic: known[topic] for topic in topics if topic in known}
-            self._ids = self._admin.topic_ids(self._partitions)
-            self._asked = time.monotonic()
-        return self._partitions
+        return topic_states(self._admin, topics)
 
     def read(self, spark: SparkSession, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame:
         return self._log.read(spark, ranges, headers=headers)
