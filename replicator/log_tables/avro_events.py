@@ -3,7 +3,7 @@
 Lists and maps become JSON text, as in JSON events.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any, Final, TypeAlias
@@ -19,7 +19,7 @@ from replicator.decode.values import arrow_type, of_binary_decimals
 from replicator.errors import DecodeError
 from replicator.log_tables.parsed import ParsedEvents, Values
 from replicator.model.document import parse_json
-from replicator.model.shapes import Shape, merged
+from replicator.model.shapes import Path, Shape, merged
 from replicator.model.table import Column
 from replicator.model.types import (
     BINARY,
@@ -159,15 +159,20 @@ def shape_in(values: pa.BinaryArray, writers: Writers, *, nested: bool) -> Shape
     return reduce(merged, shapes, {})
 
 
-def having(values: pa.BinaryArray, writers: Writers, path: tuple[str, ...]) -> pa.BooleanArray:
-    """Return which events have a writer schema with a field."""
+def having(values: pa.BinaryArray, writers: Writers, places: Sequence[Path]) -> pa.BooleanArray:
+    """Return which events have a writer schema with one of some fields."""
     mask = np.zeros(len(values), np.bool_)
     for _, text, rows in _by_writer(values, writers):
-        place: Any = None if text is None else writer_of(text).fields
-        for name in path:
-            place = place.get(name) if isinstance(place, Mapping) else None
-        mask[rows] = place is not None
+        fields = {} if text is None else writer_of(text).fields
+        mask[rows] = any(_at(fields, path) is not None for path in places)
     return pa.array(mask)
+
+
+def _at(fields: Any, path: Path) -> Any:
+    """Return the field at a place; None if there is none."""
+    for name in path:
+        fields = fields.get(name) if isinstance(fields, Mapping) else None
+    return fields
 
 
 def parse(values: pa.BinaryArray, shape: Shape, writers: Writers) -> ParsedEvents:

@@ -4,8 +4,8 @@ An event that cannot be read, or has a value that its column cannot hold, is bad
 """
 
 import base64
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,6 +24,8 @@ from replicator.model.types import STRING, LakeType
 
 _NO_TEXT: Final = pa.scalar(None, pa.string())
 _SHOWN: Final = 5
+_EACH: Final = 20
+"""Up to this number of fields without a column, the reason names the one that an event has."""
 
 BAD: Final = pa.schema(
     [
@@ -96,10 +98,6 @@ class LogDecoding:
         )
         return Decoded(rows.filter(pc.invert(is_bad)), bad.filter(is_bad), found)
 
-    def learning(self, found: Shape) -> "LogDecoding":
-        """Return the decoding of a table that has further columns."""
-        return replace(self, shape=merged(self.shape, found))
-
     def unknown(self, values: pa.BinaryArray) -> Shape:
         """Return the fields that are no columns; none if they are left out."""
         if self.policy == "discard":
@@ -157,16 +155,17 @@ class LogDecoding:
             refused = list(unknown(addable, found))
         if not refused or self.policy == "freeze":
             return reason
-        for path in refused:
-            has = self._having(values, path)
-            why = f"{shown(path)} is no column of the table"
+        for places in [[path] for path in refused] if len(refused) <= _EACH else [refused]:
+            has = self._having(values, places)
+            why = f"{shown(places[0])} is no column of the table"
+            why = why if len(places) == 1 else "it has fields that are no columns of the table"
             reason = pc.coalesce(reason, pc.if_else(has, pa.scalar(why), _NO_TEXT))
         return reason
 
-    def _having(self, values: pa.BinaryArray, path: Path) -> pa.BooleanArray:
+    def _having(self, values: pa.BinaryArray, places: Sequence[Path]) -> pa.BooleanArray:
         if self.format == "avro":
-            return avro_events.having(values, self.writers, path)
-        return json_events.having(values, [path])
+            return avro_events.having(values, self.writers, places)
+        return json_events.having(values, places)
 
     def _record_columns(self, records: pa.Table) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -4,7 +4,7 @@ DuckDB's parser reads all events at once. What is no JSON object does not distur
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from replicator.decode.json.duck import queried
 from replicator.log_tables.parsed import ParsedEvents, Values
-from replicator.model.shapes import Path, Shape, lacking, records
+from replicator.model.shapes import Path, Shape, merged, records
 from replicator.model.types import BOOLEAN, DOUBLE, LONG, STRING, LakeType
 
 NOT_JSON: Final = "not a JSON object"
@@ -125,11 +125,27 @@ def unknown_fields(values: pa.BinaryArray, shape: Shape, *, nested: bool) -> Sha
 
     It is empty for most events, and the names alone tell that. Fields that are always null are not known yet.
     """
+    found: Shape = {}
     for path, known in records(shape):
         names, objects, _ = _asked("json_keys(text, ?)", values, pointer(path))
         if set(pc.unique(names.flatten()).to_pylist()) - set(known):
-            return lacking(shape, learnt(objects, nested=nested))
-    return {}
+            types = learnt(_records_at(objects, path), nested=nested)
+            new = {name: kind for name, kind in types.items() if name not in known}
+            found = merged(found, _inside(path, new)) if new else found
+    return found
+
+
+def _records_at(objects: pa.StringArray, path: Path) -> pa.StringArray:
+    """Return the records at a place; something else there would hide their fields from `learnt`."""
+    if not path:
+        return objects
+    at = pointer(path)
+    query = "CASE json_type(text, ?) WHEN 'OBJECT' THEN json_extract(text, ?)::VARCHAR END"
+    return queried(query, objects, at, at).drop_null()
+
+
+def _inside(path: Path, shape: Shape) -> Shape:
+    return reduce(lambda inner, name: {name: inner}, reversed(path), shape)
 
 
 def learnt(objects: pa.StringArray, *, nested: bool) -> Shape:
@@ -151,8 +167,27 @@ def _shape(structure: Mapping[str, Any], *, nested: bool) -> Shape:
     return found
 
 
-def having(values: pa.BinaryArray, paths: Sequence[Path]) -> pa.BooleanArray:
+def having(values: pa.BinaryArray, places: Sequence[Path]) -> pa.BooleanArray:
     """Return which events have one of some fields, with any value but null."""
-    kinds = [_asked("json_type(text, ?)", values, pointer(path))[0] for path in paths]
-    has = [pc.fill_null(pc.not_equal(kind, "NULL"), fill_value=False) for kind in kinds]
-    return reduce(pc.or_, has, pa.repeat(pa.scalar(value=False), len(values)))
+    if len(places) > 1:
+        wanted = set(places)
+        return pa.array([_has_any(text, wanted) for text in texts_of(values).to_pylist()], pa.bool_())
+    kinds, _, _ = _asked("json_type(text, ?)", values, pointer(places[0]))
+    return pc.fill_null(pc.not_equal(kinds, "NULL"), fill_value=False)
+
+
+def _has_any(text: str | None, wanted: set[Path]) -> bool:
+    """Return whether an event has one of many fields: events may have any number of them."""
+    try:
+        return text is not None and any(path in wanted for path in _places(json.loads(text), ()))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _places(value: Any, above: Path) -> Iterator[Path]:
+    """Yield the places of all fields that are not null, those in records too."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if inner is not None:
+                yield (*above, name)
+                yield from _places(inner, (*above, name))
