@@ -5,6 +5,7 @@
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
 from replicator.errors import UsageError
 
 if TYPE_CHECKING:
+    from replicator.model.moments import AsOf
     from replicator.pipelines.service import Result
 
 _Name = Annotated[
@@ -70,14 +72,30 @@ def list_(config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(name: _Name, config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+def show(
+    name: _Name,
+    config: ConfigFile = DEFAULT_CONFIG,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            "--graph",
+            metavar="FILE",
+            help="Write a picture of what it reads and what reads it: FILE.svg, or FILE.html with the plans.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Explain a pipeline: what it reads, how its result is kept current, and what a refresh costs."""
+    from replicator.cli.pipeline_graph import write_graph
     from replicator.cli.render_pipeline import print_explained
     from replicator.config import load
     from replicator.pipelines.status import show_pipeline
 
-    found = show_pipeline(load(config), name)
-    print_explained(found, as_json=as_json)
+    found, *related = show_pipeline(load(config), name)
+    print_explained(found, related, as_json=as_json)
+    if graph is not None:
+        write_graph(graph, related, name)
     raise typer.Exit(1 if found.status.problem else 0)
 
 
@@ -127,25 +145,66 @@ def run(
 
 @app.command()
 def rebuild(
-    name: _Name, config: ConfigFile = DEFAULT_CONFIG, wait: _Wait = 60, as_json: AsJson = False
+    name: _Name,
+    config: ConfigFile = DEFAULT_CONFIG,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of", metavar="MOMENT", help="Position, GTID or time; needs --to.", show_default=False
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="NAMESPACE", help="Where the table as of MOMENT is written.", show_default=False
+        ),
+    ] = None,
+    wait: _Wait = 60,
+    as_json: AsJson = False,
 ) -> None:
-    """Compute a result as a whole, and replace it in one commit. The old one stays readable until then."""
+    """Compute a result as a whole, and replace it in one commit. The old one stays readable until then.
+
+    With --as-of, the result stays. The same SELECT is computed of the tables as they were at an earlier moment, which
+    their changelogs tell, and written to the namespace of --to, as an ordinary table. MOMENT is as for
+    `replicator rebuild`.
+
+    \b
+    Examples:
+      replicator pipeline rebuild revenue
+      replicator pipeline rebuild revenue --as-of 2026-07-25T10:00:00Z --to shop_then
+    """
     from replicator.cli.output import progress_bar
-    from replicator.cli.render_pipeline import print_results
+    from replicator.cli.render_pipeline import print_as_of, print_results
     from replicator.config import load
     from replicator.operations.pipeline.refresh import refresh_pipelines
+    from replicator.operations.rebuild.results import rebuild_result
 
+    settings, moment = load(config), _moment(as_of, to)
     with progress_bar("starting Spark") as bar:
-        results = refresh_pipelines(load(config), [name], rebuild=True, wait=wait, on_progress=bar)
+        if moment is not None and to is not None:
+            found = rebuild_result(settings, name, moment, to, bar)
+        else:
+            results = refresh_pipelines(settings, [name], rebuild=True, wait=wait, on_progress=bar)
+    if moment is not None:
+        print_as_of(found, as_json=as_json)
+        return
     print_results(results, as_json=as_json)
     _exit(results)
 
 
 @app.command()
-def check(names: _Names = None, config: ConfigFile = DEFAULT_CONFIG, as_json: AsJson = False) -> None:
+def check(
+    names: _Names = None,
+    config: ConfigFile = DEFAULT_CONFIG,
+    repair: Annotated[bool, typer.Option("--repair", help="Correct the results that differ.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Compute results as a whole, at the boundaries where they are, and compare them row for row.
 
-    Exits with 1 if a result differs.
+    With --repair, a result that differs gets the rows that it should have, in one commit. In its changelog, these
+    changes have the operation `h`; pipelines and consumers that read it get them as any other change.
+
+    Exits with 1 if a result differs and was not repaired.
     """
     from replicator.cli.output import progress_bar
     from replicator.cli.render_pipeline import print_checked
@@ -153,9 +212,9 @@ def check(names: _Names = None, config: ConfigFile = DEFAULT_CONFIG, as_json: As
     from replicator.operations.pipeline.refresh import check_pipelines
 
     with progress_bar("starting Spark") as bar:
-        found = check_pipelines(load(config), names or (), bar)
+        found = check_pipelines(load(config), names or (), repair=repair, on_progress=bar)
     print_checked(found, as_json=as_json)
-    raise typer.Exit(0 if all(checked.is_equal for checked in found) else 1)
+    raise typer.Exit(0 if all(checked.is_equal or checked.repaired for checked in found) else 1)
 
 
 @app.command()
@@ -181,6 +240,20 @@ def drop(
         print_json({"version": 1, "pipeline": name, "dropped": table})
     else:
         print(f"{name} had no result" if table is None else f"dropped {table}")
+
+
+def _moment(as_of: str | None, to: str | None) -> "AsOf | None":
+    from replicator.model.moments import parse_as_of
+
+    if (as_of is None) != (to is None):
+        raise UsageError(
+            "--as-of and --to belong together: the result itself goes on from now",
+            "name a moment and a namespace: --as-of 2026-07-25T10:00:00Z --to shop_then",
+        )
+    try:
+        return None if as_of is None else parse_as_of(as_of)
+    except ValueError as error:
+        raise UsageError(f"--as-of: {error}", "see: replicator rebuild --help") from error
 
 
 def _confirm(name: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+from replicator.cli.pipeline_graph import graph_text
 from replicator.model.common import counted, now_ms
 
 if TYPE_CHECKING:
+    from replicator.operations.rebuild.results import ComputedAsOf
     from replicator.pipelines.checking import Checked
     from replicator.pipelines.refresh.refresh import Refreshed
     from replicator.pipelines.service import NotRefreshed, Result
@@ -59,8 +62,8 @@ def pipeline_lines(found: "Sequence[PipelineStatus]") -> Iterator[Table | Text]:
                 )
 
 
-def print_explained(found: "Explained", *, as_json: bool) -> None:
-    """Print a pipeline with its plan."""
+def print_explained(found: "Explained", related: "Sequence[Explained]", *, as_json: bool) -> None:
+    """Print a pipeline with its plan; `related` are those that it reads and that read it, and itself."""
     status = found.status
     if as_json:
         steps = [{"view": view, "sql": sql} for view, sql in found.steps]
@@ -76,10 +79,27 @@ def print_explained(found: "Explained", *, as_json: bool) -> None:
     console.print(
         Text.assemble("result: ", status.table, " ", coloured(status.state), rows, upto), soft_wrap=True
     )
-    for line in found.plan:
+    for line in [*found.plan, *_costs(status)]:
         console.print(Text(line), soft_wrap=True)
+    for tree in graph_text(related, status.name):
+        console.print(tree, soft_wrap=True)
     for text in _state_lines(status):
         console.print(text, soft_wrap=True)
+
+
+def _costs(status: "PipelineStatus") -> Iterator[str]:
+    """Yield what refreshes took."""
+    known = []
+    if status.seconds_changes is not None:
+        known.append(
+            f"{duration(status.seconds_changes)} by {counted(status.images or 0, 'image')} of changes"
+        )
+    if status.seconds_whole is not None:
+        known.append(f"{duration(status.seconds_whole)} as a whole")
+    if known:
+        yield f"refreshes took: {', '.join(known)}"
+    if status.refresh == "auto":
+        yield "refresh: auto, each time by what is expected to take less time"
 
 
 def print_results(results: "Sequence[Result]", *, as_json: bool, follows: bool = False) -> None:
@@ -115,7 +135,23 @@ def print_checked(found: "Sequence[Checked]", *, as_json: bool) -> None:
         for sign, row in checked.examples:
             shown = ", ".join(f"{column} = {value}" for column, value in row.items())
             console.print(Text(f"  {sign} {shown}"), soft_wrap=True)
-        console.print(Text(f"next:  replicator pipeline rebuild {checked.pipeline}"), soft_wrap=True)
+        if checked.repaired:
+            console.print(
+                Text("repaired: it has the rows that it should have", style="green"), soft_wrap=True
+            )
+        else:
+            console.print(
+                Text(f"next:  replicator pipeline check {checked.pipeline} --repair"), soft_wrap=True
+            )
+
+
+def print_as_of(found: "ComputedAsOf", *, as_json: bool) -> None:
+    """Print a result as of a moment."""
+    if as_json:
+        print_json({"version": 1, **asdict(found)})
+        return
+    text = f"{found.pipeline} as of {found.position}: {counted(found.rows, 'row')} in {found.table}"
+    new_console().print(Text(text, style="green"), soft_wrap=True)
 
 
 def _result_values(result: "Result") -> dict[str, Any]:
@@ -193,6 +229,7 @@ def _checked_values(checked: "Checked") -> Mapping[str, Any]:
         "equal": checked.is_equal,
         "missing": checked.missing,
         "extra": checked.extra,
+        "repaired": checked.repaired,
         "examples": examples,
     }
 

@@ -371,13 +371,25 @@ class SchemaChangesConfig(BaseModel):
 class PipelinesConfig(BaseModel):
     """`[pipelines]`: the folder of the pipelines, one file NAME.sql each, and how often their results are refreshed.
 
-    `every` is in seconds; a pipeline may say otherwise.
+    Attributes:
+        every: seconds between refreshes; a pipeline may say otherwise.
+        check_every: seconds between two comparisons of a result with its query; None means only on request.
+        on_difference: "report" logs it, "repair" also corrects the result.
     """
 
     model_config = STRICT
 
     folder: Annotated[LocalPath, Field(default="pipelines", validate_default=True)]
     every: Duration = 10.0
+    check_every: Duration | None = None
+    on_difference: Literal["report", "repair"] = "report"
+
+    @field_validator("check_every")
+    @classmethod
+    def _not_too_often(cls, every: float | None) -> float | None:
+        if every is not None and every < _SHORTEST_INTERVAL:
+            raise ValueError('must be at least "1 minute": each check computes a result as a whole')
+        return every
 
 
 class VerifyConfig(BaseModel):

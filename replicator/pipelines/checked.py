@@ -5,11 +5,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo
 
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.lake.reading.reader import load_readable
 
 _SHOWN: Final = timedelta(days=1)
+RECOMPUTED: Final = "computed again"
+"""The name of the comparison of a result with its query, beside those of its checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +48,13 @@ def read_checks(catalog: Catalog, namespace: str) -> dict[str, tuple[CheckStatus
         name: tuple(check for (of, _), check in found.items() if of == name)
         for name in {pipeline for pipeline, _ in found}
     }
+
+
+def last_recomputed(catalog: Catalog, namespace: str) -> dict[str, datetime]:
+    """Return pipeline → when its result was last compared with its query by a running mirror."""
+    table = load_readable(catalog, namespace, PIPELINE_CHECKS, {})
+    if table is None:
+        return {}
+    scan = table.scan(EqualTo("check", RECOMPUTED), selected_fields=("pipeline", "checked_at"))
+    rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    return {row["pipeline"]: row["checked_at"] for row in sorted(rows, key=lambda row: row["checked_at"])}

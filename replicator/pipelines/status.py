@@ -1,8 +1,9 @@
 """What the lake says of each pipeline, and how it is kept current. Without Java."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
@@ -15,7 +16,8 @@ from replicator.errors import LakeUnavailable, PipelineError, ReplicatorError
 from replicator.lake.reading.reader import load_readable, namespace_properties, newest_marker, open_catalog
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.checked import CheckStatus, read_checks
-from replicator.pipelines.files import Broken, PipelineFiles, chosen, read_pipelines
+from replicator.pipelines.costs import COSTS_KEY, Costs
+from replicator.pipelines.files import Broken, Pipeline, PipelineFiles, chosen, read_pipelines
 from replicator.pipelines.history.definition import History, explained_history
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.paused import pauses_in, text_hash
@@ -52,6 +54,9 @@ class PipelineStatus:
         waits_for: the results that it reads and that do not exist yet.
         problem, hint: why it is paused or invalid, and the next step.
         checks: what its checks of the data found in the last day.
+        refresh: what the header says: incremental, auto or full.
+        seconds_changes, images: what refreshes by changes take, and how many images of changes they read.
+        seconds_whole: what the result takes as a whole. All are None as long as they are unknown.
     """
 
     name: str
@@ -68,6 +73,10 @@ class PipelineStatus:
     problem: str | None = None
     hint: str | None = None
     checks: tuple[CheckStatus, ...] = ()
+    refresh: str | None = None
+    seconds_changes: float | None = None
+    images: int | None = None
+    seconds_whole: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for programs. The keys are part of version 1 of the output."""
@@ -104,8 +113,8 @@ def list_pipelines(config: Config) -> list[PipelineStatus]:
     return [*found, *(_broken(name, broken) for name, broken in files.broken.items())]
 
 
-def show_pipeline(config: Config, name: str) -> Explained:
-    """Return a pipeline with its plan.
+def show_pipeline(config: Config, name: str) -> tuple[Explained, ...]:
+    """Return a pipeline with its plan, after it those that it reads and those that read it, in the order of refreshes.
 
     Raises:
         UsageError: there is no pipeline of the name.
@@ -114,7 +123,24 @@ def show_pipeline(config: Config, name: str) -> Explained:
     """
     files = read_pipelines(config)
     chosen(files, [name], config)
-    return _explain(config, files, files.chosen([name]))[0]
+    related = _related(files, files.chosen([name])[0], config.lake.pipelines_namespace)
+    found = _explain(config, files, related)
+    return (next(e for e in found if e.status.name == name), *found)
+
+
+def _related(files: PipelineFiles, wanted: Pipeline, namespace: str) -> list[Pipeline]:
+    """Return a pipeline with those of which it is computed and those that are computed of it, in their order."""
+
+    def reads_result(reader: Pipeline, other: Pipeline) -> bool:
+        table = other.table if isinstance(other, History) else other.output(namespace)
+        return not isinstance(reader, History) and any(name.names(table) for name in reads(reader))
+
+    before, after = [wanted], [wanted]
+    for pipeline in reversed(files.pipelines):
+        before += [pipeline] if any(reads_result(reader, pipeline) for reader in before) else []
+    for pipeline in files.pipelines:
+        after += [pipeline] if any(reads_result(pipeline, other) for other in after) else []
+    return [pipeline for pipeline in files.pipelines if pipeline in before or pipeline in after]
 
 
 def _broken(name: str, broken: Broken) -> PipelineStatus:
@@ -134,7 +160,7 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition |
             for wanted in wanted
         ]
     with open_catalog(config.lake) as catalog:
-        known = KnownTables(catalog, config, files.results(config.lake.pipelines_namespace))
+        known = KnownTables(catalog, config, files)
         pauses = namespace_properties(catalog, config.lake.ops_namespace)
         found = [
             _history(wanted, known, pauses)
@@ -198,6 +224,11 @@ def _status(
     name = definition.output(config.lake.pipelines_namespace)
     record = None if result is None else record_of(result.properties.get(RECORD_KEY), str(name))
     pause = pauses_in(properties).get(definition.name)
+    costs = Costs.of(
+        None if result is None else result.properties.get(COSTS_KEY),
+        "" if record is None else record.fingerprint,
+    )
+    images = round(median(i for i, _ in costs.changes)) if costs.changes else None
     state = WAITING if waits_for else _state(record, plan)
     boundary, refreshed_ms = _reached(result, record)
     found, hint = (None, None) if problem is None else (problem.message, problem.hint)
@@ -219,6 +250,10 @@ def _status(
         waits_for,
         found,
         hint,
+        refresh=str(definition.refresh),
+        seconds_changes=None if images is None else costs.seconds_for(images),
+        images=images,
+        seconds_whole=costs.seconds_whole(),
     )
 
 
@@ -247,8 +282,10 @@ def _rows(result: Table | None) -> int | None:
 class KnownTables:
     """The tables of the lake that pipelines may read, loaded when they are needed."""
 
-    def __init__(self, catalog: Catalog, config: Config, results: Collection[TableName]) -> None:
-        self._catalog, self._config, self._results = catalog, config, set(results)
+    def __init__(self, catalog: Catalog, config: Config, files: PipelineFiles) -> None:
+        namespace = config.lake.pipelines_namespace
+        self._catalog, self._config, self._results = catalog, config, set(files.results(namespace))
+        self._logged = {d.output(namespace) for d in files.definitions if d.changelog}
         self._loaded: dict[TableName, Table | None] = {}
         self._unreadable: dict[str, str] = {}
         self._names: list[TableName] | None = None
@@ -310,8 +347,9 @@ class KnownTables:
         if name in self._results:
             record = record_of(table.properties.get(RECORD_KEY), str(name))
             columns.pop(STATE, None)
-            changes = self.load(name.changes)
-            return InputSchema(columns, () if record is None else record.key, changes is not None)
+            # It is made at the next refresh, before those that read the result.
+            has_changes = name in self._logged or self.load(name.changes) is not None
+            return InputSchema(columns, () if record is None else record.key, has_changes, is_result=True)
         if name.namespace == lake.changes_namespace:
             return InputSchema(columns)
         key = tuple(field.name for field in fields if field.required)

@@ -23,6 +23,7 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
+from replicator.runner.result_checks import ResultChecks
 from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.telemetry import get_logger
 
@@ -50,12 +51,16 @@ def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event 
 @contextmanager
 def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
     """Keep the results of pipelines current while the block runs."""
-    thread = PipelineThread(config, spark)
-    thread.start()
+    every = config.pipelines.check_every
+    threads: list[PipelineThread | ResultChecks] = [PipelineThread(config, spark)]
+    threads += [] if every is None else [ResultChecks(config, spark, every)]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
-        thread.close()
+        for thread in threads:
+            thread.close()
 
 
 class PipelineThread:

@@ -33,6 +33,15 @@ def test_local_stack_tutorial_runs_as_printed(folder: Path) -> None:
     assert "Stopped: " in output
 
 
+@pytest.mark.usefixtures("local_stack")
+@pytest.mark.long
+def test_live_revenue_tutorial_runs_as_printed(folder: Path) -> None:
+    output = run(tutorial("live-revenue"), folder)
+    assert "kept current by: signed, changes are added" in output
+    assert "equal to its computation as a whole" in output
+    assert "Stopped: " in output
+
+
 @pytest.fixture
 def administrator(running_stack: LocalStack) -> Iterator[SourceDatabase]:
     """Connect as MySQL's administrator. What the tutorial creates in the servers is removed afterwards."""

@@ -34,6 +34,7 @@ def test_demo_lake_equals_mysql_and_its_printed_snippets_run(tmp_path: Path) -> 
     source = RecordedSource.load(RECORDING)
     assert f"{len(source.tables)} of {len(source.tables)} tables equal MySQL" in output
     assert "DIFFERENT" not in output
+    assert "Pipeline pipelines/revenue.sql: its result is shop_pipelines.revenue, 4 rows" in output
     folder = tmp_path / "lake"
     result = compare_lake(load(folder / "replicator.toml"), source, folder=folder, events=0, seconds=0)
     assert result.match

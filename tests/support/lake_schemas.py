@@ -18,6 +18,7 @@ NAMES = (
     "consumer-cursor-v1.json",
     "lake-properties-v1.json",
     "maintained-v1.json",
+    "pipeline-costs-v1.json",
     "pipeline-v1.json",
     "reread-v1.json",
     "rewind-v1.json",

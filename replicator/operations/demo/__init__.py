@@ -23,6 +23,14 @@ LOG_NAME: Final = "demo.log"
 _HEADER: Final = "# Written by `replicator demo`; the next demo replaces this folder's content.\n"
 # All events in one batch: a batch costs each table about as much as its events do.
 _MAX_EVENTS: Final = 100_000
+PIPELINE: Final = "revenue"
+_PIPELINE: Final = """-- key: tier, currency
+-- description: Revenue by tier of customers
+SELECT c.tier, o.currency, sum(o.total) AS revenue, count(*) AS orders
+FROM shop.orders o JOIN shop.customers c ON c.id = o.customer_id
+WHERE o.status <> 'cancelled'
+GROUP BY c.tier, o.currency
+"""
 
 ProgressBar = Callable[[str], AbstractContextManager[Callable[[str, int, int], None]]]
 """Opens a progress bar with a text; see `replicator.cli.output`."""
@@ -45,7 +53,7 @@ def run_demo(directory: Path, progress_bar: ProgressBar, *, as_json: bool = Fals
     with (folder / LOG_NAME).open("w", encoding="utf-8") as log:
         setup_logging(log)
         try:
-            events = _replay(config, RECORDING, progress_bar)
+            events = _replay(config, progress_bar)
         finally:
             setup_logging()
     replayed = time.monotonic() - started
@@ -70,6 +78,8 @@ def prepare(folder: Path, recording: Path) -> Config:
             shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "lake").mkdir(parents=True, exist_ok=True)
     file.write_text(_config_text(recording), encoding="utf-8")
+    (folder / "pipelines").mkdir(exist_ok=True)
+    (folder / "pipelines" / f"{PIPELINE}.sql").write_text(_PIPELINE, encoding="utf-8")
     return load(file)
 
 
@@ -97,11 +107,11 @@ max_events = {_MAX_EVENTS}
 """
 
 
-def _replay(config: Config, recording: Path, progress_bar: ProgressBar) -> int:
-    """Replay with a progress bar and return the number of events. Raises KeyboardInterrupt if stopped."""
+def _replay(config: Config, progress_bar: ProgressBar) -> int:
+    """Replay with a progress bar, and the pipeline; return the number of events. KeyboardInterrupt: it was stopped."""
     total = sum(
         entry.count
-        for (topic, _), entry in ArchiveReader(recording).manifest.partitions.items()
+        for (topic, _), entry in ArchiveReader(RECORDING).manifest.partitions.items()
         if topic.count(".") >= 2
     )
     reached = 0
@@ -112,7 +122,7 @@ def _replay(config: Config, recording: Path, progress_bar: ProgressBar) -> int:
             reached, total = done, of
             show("replaying", done, of)
 
-        replay(config, recording, on_progress=report)
+        replay(config, on_progress=report)
     if reached < total:
         raise KeyboardInterrupt
     return total

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -118,6 +118,8 @@ class DemoResult:
     events: int
     seconds: float
     tables: tuple[ComparedTable, ...]
+    results: Mapping[str, int] = field(default_factory=dict)
+    """Results of pipelines → number of their rows."""
 
     @property
     def match(self) -> bool:
@@ -137,12 +139,17 @@ def compare_lake(
     with open_catalog(config.lake) as catalog:
         mirrors = tables_in(catalog, config.lake.namespace)
         changelogs = tables_in(catalog, config.lake.changes_namespace)
+        computed = tables_in(catalog, config.lake.pipelines_namespace)
+        results = {
+            f"{config.lake.pipelines_namespace}.{name}": table.scan().count()
+            for name, table in computed.items()
+        }
         tables = tuple(
             _compare(name, recorded, config.lake.namespace, mirrors, changelogs)
             for name, recorded in source.tables.items()
         )
         uri = str(catalog.properties.get("uri", ""))
-    return DemoResult(folder, config.lake.namespace, uri, events, seconds, tables)
+    return DemoResult(folder, config.lake.namespace, uri, events, seconds, tables, results)
 
 
 def _compare(

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from replicator.model.common import counted
 from replicator.operations.demo.compare import ComparedTable, DemoResult, RecordedSource
 
 _KINDS: Final = (
@@ -97,6 +98,9 @@ def print_result(result: DemoResult, source: RecordedSource, *, as_json: bool) -
     console.print(f"{result.events:,} events in {result.seconds:.1f} s, including the start of Spark.")
     console.print(Text(f"\nThe lake is in {result.folder / 'lake'}"), soft_wrap=True)
     console.print(f"Tables: {result.namespace}.*, and every change in {result.namespace}_changes.*")
+    for name, rows in result.results.items():
+        file = Path("pipelines", f"{name.rpartition('.')[2]}.sql")
+        console.print(f"Pipeline {file}: its result is {name}, {counted(rows, 'row')}")
     console.print("\n[bold]In a shell[/bold]")
     for line in (*shell_lines(result.folder), "replicator status", "python"):
         console.print(Text(line), soft_wrap=True)

@@ -2,19 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from replicator.config import Config
-from replicator.errors import UsageError
-from replicator.jvm.spark import own_session, running_session
-from replicator.pipelines.checking import Checked, check_history, check_result
-from replicator.pipelines.files import PipelineFiles, chosen, read_pipelines
-from replicator.pipelines.history.definition import History
+from replicator.pipelines.checking import Checked, check_when_settled
+from replicator.pipelines.files import chosen, read_pipelines
 from replicator.pipelines.inputs.log_ends import ends_reader
+from replicator.pipelines.opening import known_pipelines, opened_pipelines
 from replicator.pipelines.rounds import refresh_when_reached
-from replicator.pipelines.service import Pipelines, Result
+from replicator.pipelines.service import Result
 
+_SETTLE_S: Final = 30.0
 ShowProgress = Callable[[str, int, int], None]
 
 
@@ -37,9 +36,9 @@ def refresh_pipelines(
         PipelineError: the file of a named one cannot be used.
         LogError, ConnectError, LakeError: what all pipelines need is unavailable.
     """
-    files = _checked(config, names)
+    files = known_pipelines(config, names)
     read = ends_reader(config)
-    with _opened(config, files) as pipelines:
+    with opened_pipelines(config, files) as pipelines:
         again = list(names) if rebuild else []
         return refresh_when_reached(pipelines, read, names, rebuild=again, wait=wait, on_pipeline=on_progress)
 
@@ -55,9 +54,9 @@ def follow_pipelines(
     Raises:
         UsageError, PipelineError, LogError, ConnectError, LakeError: as `refresh_pipelines`.
     """
-    files = _checked(config, names)
+    files = known_pipelines(config, names)
     read, every = ends_reader(config), config.pipelines.every
-    with _opened(config, files) as pipelines:
+    with opened_pipelines(config, files) as pipelines:
         retry = True
         while not stopping.is_set():
             began = time.monotonic()
@@ -69,26 +68,31 @@ def follow_pipelines(
 
 
 def check_pipelines(
-    config: Config, names: Collection[str], on_progress: ShowProgress = lambda *_: None
+    config: Config,
+    names: Collection[str],
+    *,
+    repair: bool = False,
+    on_progress: ShowProgress = lambda *_: None,
 ) -> list[Checked]:
     """Compute results as a whole, at the boundaries where they are, and compare them row for row.
+
+    With `repair`, results get the rows that they should have.
 
     Raises:
         UsageError: there is no pipeline of a name, or it has no result.
         PipelineError: it does not fit the tables of the lake.
         Unsettled: an input cannot be read at the boundary.
+        MissingRows: others have changed the table, so that it cannot be corrected row by row.
+        FencedError, CommitConflict: another process wrote a result meanwhile.
         LakeError: the lake is unavailable.
     """
-    files = _checked(config, names)
+    files = known_pipelines(config, names)
     wanted = files.chosen(names)
     found = []
-    with _opened(config, files) as pipelines:
+    with opened_pipelines(config, files) as pipelines:
         for number, pipeline in enumerate(wanted):
             on_progress(f"computing {pipeline.name} as a whole", number, len(wanted))
-            if isinstance(pipeline, History):
-                found.append(check_history(pipelines, pipeline))
-            else:
-                found.append(check_result(pipelines, pipeline))
+            found.append(check_when_settled(pipelines, pipeline, repair=repair, wait=_SETTLE_S))
     return found
 
 
@@ -102,26 +106,5 @@ def drop_result(config: Config, name: str) -> str | None:
     """
     files = read_pipelines(config)
     chosen(files, [name], config)
-    with _opened(config, files) as pipelines:
+    with opened_pipelines(config, files) as pipelines:
         return pipelines.drop(files.chosen([name])[0])
-
-
-def _checked(config: Config, names: Collection[str]) -> PipelineFiles:
-    files = read_pipelines(config)
-    if not files:
-        folder = config.pipelines.folder
-        raise UsageError(
-            f"there are no pipelines: {folder} has no files NAME.sql",
-            f"write a SELECT to {folder / (min(names, default='revenue'))}.sql",
-        )
-    chosen(files, names, config)
-    return files
-
-
-@contextmanager
-def _opened(config: Config, files: PipelineFiles) -> Iterator[Pipelines]:
-    file = config.lake.catalog_file
-    if file is not None and not file.exists():
-        raise UsageError("there is no lake yet", "start the mirror: replicator run")
-    with running_session(config) as spark:
-        yield Pipelines.open(config, own_session(spark), files)

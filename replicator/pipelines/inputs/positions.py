@@ -15,7 +15,9 @@ from replicator.pipelines.inputs.boundary import Boundary
 _PADDED: Final = 6
 """MySQL pads the numbers of binlog files to this length."""
 _FILES_LATER: Final = 10_000
-READ: Final = ("r", "h")
+DIFFERENCE: Final = "h"
+"""Operation of a difference that a re-read of a mirror found, or a check of a result."""
+READ: Final = ("r", DIFFERENCE)
 """Operations of rows that were read: by the connector's snapshot, or as differences that a re-read found."""
 
 

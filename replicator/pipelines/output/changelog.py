@@ -25,9 +25,10 @@ from replicator.model.changelog import CHANGE_FIELDS, RowKind, change_column
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
+from replicator.pipelines.inputs.positions import DIFFERENCE
 from replicator.pipelines.inputs.states import BEFORE, WEIGHT
 from replicator.pipelines.output.record import ResultRecord, recorded_result
-from replicator.pipelines.output.table import Reached, ResultTables
+from replicator.pipelines.output.table import Reached, ResultTables, next_number
 from replicator.pipelines.output.writer import stage_changes, stage_rows, weighted
 from replicator.pipelines.query.names import TableName
 
@@ -58,24 +59,36 @@ class ResultChangelog:
         found = None if log is None else recorded_result(log)
         if log is None or found is None:
             return table, self._begun(table, record)
-        if found == record:
+        ahead = _next(log, record) - _next(table, record)
+        if found == record and not ahead:
             return table, log
-        if _next(log, record) != _next(table, record) + 1:
+        if ahead != 1:
             return table, self._begun(table, record)
         self._complete(table, log, found)
         return self.tables.load(self.name), log
 
     def append(
-        self, log: LakeTable, table: LakeTable, changes: DataFrame, record: ResultRecord, reached: Reached
+        self,
+        log: LakeTable,
+        table: LakeTable,
+        changes: DataFrame,
+        record: ResultRecord,
+        reached: Reached,
+        *,
+        corrects: bool = False,
     ) -> None:
         """Commit net changes that the next commit of the result makes, as `weighted` returns them.
+
+        `corrects`: no change of an input made them, but the result differed from its query.
 
         Raises:
             CommitConflict, FencedError, LakeUnavailable: as a commit of the result.
         """
-        base, marker = log.marker(), table.marker()
-        offset = 1 if marker is None else marker.sequence + 1
+        base, offset = log.marker(), next_number(table, record.name)
         rows = _logged(changes, record.key, reached, offset, 1 if base is None else base.sequence + 1)
+        if corrects:
+            change = change_column([name for name in changes.columns if name != WEIGHT])
+            rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
         self.tables.commit(log, Staged(stage_rows(self.tables.lake, log, rows)), record, reached, offset)
         failpoints.reach("between-pipeline-commits")
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,16 +20,19 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
-from replicator.model.commit_marker import CommitMarker, PartitionProgress
+from replicator.model.commit_marker import COMMIT_KEY, CommitMarker, PartitionProgress
 from replicator.model.common import now_ms
 from replicator.model.partitioning import PartitionField
 from replicator.model.position import SourcePosition
 from replicator.model.table import MIRROR_KEY, Column, TableSchema
 from replicator.model.types import LakeType
+from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
 from replicator.pipelines.query.names import TableName
 
 _COMMENT = "comment"
+_REPLACE = "replace"
+"""Iceberg's operation of maintenance, which changes no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,16 @@ class ResultTables:
         return table
 
     def create(
-        self, name: TableName, rows: DataFrame, partition: Sequence[PartitionField], description: str
+        self,
+        name: TableName,
+        rows: DataFrame,
+        partition: Sequence[PartitionField],
+        description: str,
+        others: Mapping[str, str] = MappingProxyType({}),
     ) -> LakeTable:
         """Create a table with the columns of `rows`, all optional: SQL's results have no other constraints.
+
+        `others` are further properties of the table.
 
         Raises:
             UnfitColumns: the partition does not fit the columns.
@@ -80,6 +91,7 @@ class ResultTables:
             FORMAT_KEY: str(self.config.apply.format_version),
             MIRROR_KEY: self.config.mirror.name,
             **({_COMMENT: description} if description else {}),
+            **others,
         }
         location = table_location(self.config.lake, name.namespace, name.name)
         spec = _spec(schema, partition) if partition else None
@@ -135,10 +147,13 @@ class ResultTables:
         record: ResultRecord,
         reached: Reached,
         offset: int | None = None,
+        costs: Costs | None = None,
     ) -> None:
         """Make staged rows visible, together with the marker and the record, in one atomic commit.
 
         `offset` is the number of the result's commit; None for the next one of `table`, which is the result itself.
+        A commit that its changelog does not have repeats the number before.
+        `costs` is what its refreshes took; None if nothing is to be recorded.
 
         Raises:
             FencedError, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
@@ -149,15 +164,37 @@ class ResultTables:
             self.config.mirror.name,
             sequence,
             0,
-            {record.name: {0: PartitionProgress((sequence if offset is None else offset) + 1)}},
+            {
+                record.name: {
+                    0: PartitionProgress((next_number(table, record.name) if offset is None else offset) + 1)
+                }
+            },
             position=reached.position,
             watermark_ms=reached.watermark_ms,
             committed_ms=now_ms(),
         )
         failpoints.reach("before-pipeline-commit")
-        properties: Mapping[str, str | None] = {**staged.properties, RECORD_KEY: record.to_json()}
+        properties = {**staged.properties, RECORD_KEY: record.to_json()}
+        if costs is not None:
+            properties[COSTS_KEY] = costs.to_json()
         publish(self.lake, table, base, marker, replace(staged, properties=properties))
         failpoints.reach("after-pipeline-commit")
+
+
+def changed_by_others(table: LakeTable) -> bool:
+    """Return whether a snapshot that the table still has changed rows, and no refresh made it."""
+    return any(
+        snapshot.operation() != _REPLACE and snapshot.summary().get(COMMIT_KEY) is None
+        for snapshot in table.java.snapshots()
+    )
+
+
+def next_number(table: LakeTable, pipeline: str) -> int:
+    """Return the number of the next commit of a result, which is the offset of its changes in the changelog."""
+    marker = table.marker()
+    if marker is None:
+        return 1
+    return marker.next_offset(pipeline, 0) or marker.sequence + 1
 
 
 def _spec(schema_json: str, partition: Sequence[PartitionField]) -> str:

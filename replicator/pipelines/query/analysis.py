@@ -19,6 +19,7 @@ from replicator.model.table import RESULT_STATE
 from replicator.pipelines.query.definition import DIALECT, Definition
 from replicator.pipelines.query.functions import refuse_functions, use_known_names
 from replicator.pipelines.query.graph import name_of, references
+from replicator.pipelines.query.grouping import check_groups
 from replicator.pipelines.query.header import check_header
 from replicator.pipelines.query.names import TableName, similar
 
@@ -36,11 +37,13 @@ class InputSchema:
         columns: name → type in Spark SQL, in the order of the table.
         key: the columns that identify a row; empty if it has none.
         has_changelog: whether its changes are known.
+        is_result: whether it is the result of a pipeline.
     """
 
     columns: Mapping[str, str]
     key: tuple[str, ...] = ()
     has_changelog: bool = True
+    is_result: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def analyse(definition: Definition, schemas: Mapping[TableName, InputSchema]) ->
     _refuse_recursion(query, definition)
     query = _without_ctes(_resolved(query, definition, inputs))
     _expand_named_windows(query)
+    check_groups(definition, query)
     columns = _spelt(query, definition, inputs)
     check_header(definition, columns)
     return Analysed(definition, query, tuple(_with_used(query, inputs)), columns)

@@ -32,6 +32,19 @@ DIALECT: Final = "spark"
 _HEADER: Final = re.compile(r"--\s*(?P<name>[A-Za-z_]+(?: +[\w-]+)?)\s*:(?P<value>.*)")
 _EXPECTATION: Final = re.compile(r"[A-Za-z]\w*")
 _IDENTIFIER: Final = re.compile(r"[^\s,.`]+")
+_KEYWORDS: Final = (
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "JOIN",
+    "LEFT",
+    "RIGHT",
+    "UNION",
+    "DISTINCT",
+    "WITH",
+)
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -164,7 +177,7 @@ def _query(text: str, file: str) -> exp.Query:
     try:
         statements = [s for s in sqlglot.parse(text, dialect=DIALECT) if s is not None]
     except ParseError as error:
-        raise _not_sql(file, error) from None
+        raise _not_sql(file, text, error) from None
     except TokenError:
         reason = "not valid SQL: a quote or a comment is not closed"
         raise PipelineError.at(file, _last_line(text), None, reason) from None
@@ -183,7 +196,7 @@ def _query(text: str, file: str) -> exp.Query:
     return statements[0]
 
 
-def _not_sql(file: str, error: ParseError) -> PipelineError:
+def _not_sql(file: str, text: str, error: ParseError) -> PipelineError:
     first = error.errors[0]
     line, column = int(first.get("line") or 1), first.get("col")
     word = str(first.get("highlight") or "")
@@ -193,7 +206,29 @@ def _not_sql(file: str, error: ParseError) -> PipelineError:
     ):
         reason += f": {said[0].lower()}{said[1:]}"
     # The parser tells where a word ends.
-    return PipelineError.at(file, line, max(1, int(column) - len(word) + 1) if column else None, reason)
+    place = max(1, int(column) - len(word) + 1) if column else None
+    return PipelineError.at(file, line, place, reason, _likely(text, line, place))
+
+
+def _likely(text: str, line: int, column: int | None) -> str | None:
+    """Return a hint for mistakes that are often made: a header without dashes, a misspelt keyword."""
+    first = text.lstrip().partition("\n")[0]
+    if (match := _HEADER.match(f"-- {first}")) is not None and match["name"].split()[0] in (
+        *_PARSERS,
+        "expect",
+    ):
+        return f"write the lines of the header as comments: -- {first}"
+    end = sum(len(each) + 1 for each in text.splitlines()[: line - 1]) + (column or 1) - 1
+    try:
+        tokens = [token for token in sqlglot.tokenize(text, dialect=DIALECT) if token.start <= end]
+    except TokenError:
+        return None
+    for token in reversed(tokens[-2:]):
+        if token.text.upper() not in _KEYWORDS:
+            close = difflib.get_close_matches(token.text.upper(), _KEYWORDS, n=1, cutoff=0.7)
+            if close:
+                return f"did you mean {close[0]} instead of {token.text}?"
+    return None
 
 
 def _first_line(text: str) -> int:

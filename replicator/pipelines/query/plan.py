@@ -157,8 +157,9 @@ class _Planner:
         for read in self.analysed.inputs:
             if not read.schema.has_changelog:
                 hint = (
-                    "add changelog = true to the [[table]] of a mirror in the configuration, or -- changelog: true "
-                    "to the header of the pipeline that it is the result of"
+                    "write -- changelog: true in the header of the pipeline that computes it"
+                    if read.schema.is_result
+                    else f"write changelog = true in the [[table]] of {read.name.name} in the configuration"
                 )
                 raise NotMaintained(f"{read.name} has no changelog", read.node, hint)
 

@@ -90,4 +90,5 @@ class Planner:
     def _schema(self, table: InputTable) -> InputSchema:
         has_images = table.kind is InputKind.RESULT or not self.config.log.flattened
         has_changes = table.changelog is not None and has_images
-        return InputSchema(table.columns(self.lake), table.key, has_changes)
+        is_result = table.kind is InputKind.RESULT
+        return InputSchema(table.columns(self.lake), table.key, has_changes, is_result)

@@ -1,20 +1,23 @@
 """Bring the result of one pipeline to a boundary, in one commit."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.errors import LakeUnavailable
+from replicator.errors import LakeUnavailable, PipelineError, PipelineUnfit
 from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import rows_of
+from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
@@ -31,12 +34,17 @@ from replicator.pipelines.output.writer import (
 )
 from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.definition import Action, Definition, Expectation
+from replicator.pipelines.query.definition import Refresh as Mode
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.plan import Plan, Rule
 from replicator.pipelines.query.views import Input
 from replicator.pipelines.refresh.checks import CheckCounts, count_checks
 from replicator.pipelines.refresh.planner import Planned
 from replicator.pipelines.refresh.views import Views
+
+_SQL_ERROR: Final = re.compile(r"(?P<text>\[[A-Z0-9_.]+\].*?) ?SQLSTATE: (?P<state>22|42)", re.DOTALL)
+"""An error of a SELECT that Spark cannot resolve (42), or of a value that it meets (22), such as a division by zero."""
+_LONGEST_REASON: Final = 400
 
 
 class Outcome(StrEnum):
@@ -93,6 +101,8 @@ class Refresh:
     refreshed: Mapping[TableName, Boundary]
     rebuild: bool = False
     checks: list[CheckCounts] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
+    _costs: Costs = field(default_factory=lambda: Costs(""))
 
     @property
     def _plan(self) -> Plan:
@@ -110,27 +120,29 @@ class Refresh:
             PipelineError: the result cannot be written as it is defined.
             FencedError, CommitConflict, LakeError: as a commit of a mirror; nothing was changed.
         """
-        began = time.monotonic()
         name, fingerprint = self.planned.table, self._plan.fingerprint
         table = self.tables.load(name) or self.tables.put_in_place(name, fingerprint)
         if self.rebuild:
             self._changelog.drop()
         table, log = self._with_log(table)
         record = None if table is None else recorded_result(table)
+        self._costs = Costs.of(None if table is None else table.property(COSTS_KEY), fingerprint)
         states = self._states(record)
         reason = self._whole(record, states)
         changed = any(state.is_changed for found in states.values() for state in found)
         if reason is None and (not changed):
-            return self._result(Outcome.SAME, began)
+            return self._result(Outcome.SAME)
         views = Views(self.tables.lake.spark)
         try:
             self._register(views, states, table)
             if table is None or reason is not None:
                 self._build(views, table, log, states)
-                return self._result(Outcome.BUILT, began, reason=reason, added=None)
+                return self._result(Outcome.BUILT, reason=reason, added=None)
             staged = self._change(views, table, log, states)
         except (PySparkException, Py4JJavaError) as error:
             check_java(self.tables.lake.spark)
+            if (refused := self._refused(error)) is not None:
+                raise refused from error
             raise LakeUnavailable(
                 f"the pipeline {self._definition.name} cannot be computed: {first_line(error)}",
                 "check the storage, and spark.log in the state folder",
@@ -143,17 +155,28 @@ class Refresh:
             ) from error
         finally:
             views.drop()
-        images = sum(state.pending.new for found in states.values() for state in found)
         outcome = Outcome.CHANGED if staged.added or staged.removed else Outcome.SAME
-        return self._result(outcome, began, changes=images, added=staged.added, removed=staged.removed)
+        return self._result(outcome, changes=_images(states), added=staged.added, removed=staged.removed)
 
-    def _result(self, outcome: Outcome, began: float, **facts: object) -> Refreshed:
+    def _refused(self, error: Exception) -> PipelineError | None:
+        """Return the error of a SELECT that Spark cannot resolve or compute; None if it failed for another reason."""
+        if (found := _SQL_ERROR.search(str(error))) is None:
+            return None
+        said = " ".join(found["text"].split())[:_LONGEST_REASON]
+        # The inputs may get what it lacks at any time. A value would be met again, after all the work.
+        kind = PipelineUnfit if found["state"] == "42" else PipelineError
+        return kind(
+            f"{self._definition.file}: Spark refuses it: {said}",
+            f"correct the SELECT, then: replicator pipeline run {self._definition.name}",
+        )
+
+    def _result(self, outcome: Outcome, **facts: object) -> Refreshed:
         return Refreshed(
             self._definition.name,
             self.planned.table,
             outcome,
             self.boundary,
-            seconds=time.monotonic() - began,
+            seconds=time.monotonic() - self._began,
             checks=tuple(self.checks),
             **facts,  # type: ignore[arg-type]
         )
@@ -196,16 +219,25 @@ class Refresh:
                 return f"{state.table.name}: {state.restated}"
         if self._plan.rule is Rule.FULL and any(state.is_changed for state in every):
             return self._plan.reason or "the pipeline says so"
+        if self._definition.refresh is Mode.AUTO and (images := _images(states)):
+            return self._costs.cheaper_whole(images)
         return None
+
+    def _costs_after(self, images: int | None) -> Costs:
+        """Return the costs after this refresh, by a number of images of changes or as a whole, before its commit."""
+        seconds = time.monotonic() - self._began
+        if images is None:
+            return self._costs.after_whole(seconds)
+        return self._costs.after_changes(images, seconds)
 
     def _register(
         self, views: Views, states: Mapping[TableName, Sequence[InputState]], table: LakeTable | None
     ) -> None:
         for used in self._plan.inputs:
             found = states[used.name]
-            views.add(used.now, united(used, [(state, state.now()) for state in found]))
+            views.add(used.now, united(used, [(state.table.name, state.now()) for state in found]))
             if all(state.images is not None for state in found):
-                changed = united(used, [(state, state.changed()) for state in found])
+                changed = united(used, [(state.table.name, state.changed()) for state in found])
                 views.add(used.changed, changed, None if used.name.is_pattern else found[0].held)
         if table is not None:
             views.add(self._plan.output, rows_of(self.tables.lake, table))
@@ -241,7 +273,7 @@ class Refresh:
             # Those that read the changelog get the differences.
             differing = f"{definition.name}__differing"
             views.keep(differing, difference(as_table(tables.lake, table, rows), rows_of(tables.lake, table)))
-            self._apply(views.frames[differing], table, log, states)
+            self._apply(views.frames[differing], table, log, states, None)
             return
         if definition.changelog:
             self._changelog.drop()
@@ -250,7 +282,9 @@ class Refresh:
             table = tables.lake.load(name.namespace, name.name)
         if table is None:
             table = tables.create(name, rows, definition.partition, definition.description)
-        tables.commit(table, stage_all(tables.lake, table, rows), self._record(states), self._reached(states))
+        staged = stage_all(tables.lake, table, rows)
+        costs = self._costs_after(None)
+        tables.commit(table, staged, self._record(states), self._reached(states), costs=costs)
         if replaces:
             tables.put_in_place(self.planned.table, plan.fingerprint)
         if definition.changelog:
@@ -273,7 +307,7 @@ class Refresh:
                 views.add(step.view, rows)
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
-        return self._apply(views.frames[plan.changes], table, log, states)
+        return self._apply(views.frames[plan.changes], table, log, states, _images(states))
 
     def _apply(
         self,
@@ -281,14 +315,18 @@ class Refresh:
         table: LakeTable,
         log: LakeTable | None,
         states: Mapping[TableName, Sequence[InputState]],
+        images: int | None,
     ) -> StagedChanges:
-        """Write net changes: first to the changelog, then to the result."""
+        """Write net changes: first to the changelog, then to the result.
+
+        `images` is the number of images of changes that tell them; None if the result was computed as a whole.
+        """
         lake, record, reached = self.tables.lake, self._record(states), self._reached(states)
         changes = weighted(lake, table, changes)
         found = stage_changes(lake, table, changes, self._plan.key)
         if log is not None:
             self._changelog.append(log, table, changes, record, reached)
-        self.tables.commit(table, found.staged, record, reached)
+        self.tables.commit(table, found.staged, record, reached, costs=self._costs_after(images))
         return found
 
     def _check(self, rows: DataFrame, checks: Sequence[Expectation]) -> None:
@@ -323,16 +361,21 @@ class Refresh:
         return Reached(self.boundary.position or furthest, max(times, default=None))
 
 
+def _images(states: Mapping[TableName, Sequence[InputState]]) -> int:
+    """Return the number of images of changes since the result."""
+    return sum(state.pending.new for found in states.values() for state in found)
+
+
 def own_columns(used: Input) -> list[str]:
     """Return the columns of an input that each of its tables has."""
     return [name for name in used.columns if name != ORIGIN or not used.name.is_pattern]
 
 
-def united(used: Input, parts: Sequence[tuple[InputState, DataFrame]]) -> DataFrame:
+def united(used: Input, parts: Sequence[tuple[TableName, DataFrame]]) -> DataFrame:
     """Return the rows of the tables of an input; those of a pattern say from which table they are."""
     if not used.name.is_pattern:
         return parts[0][1]
-    marked = [rows.withColumn(ORIGIN, F.lit(str(state.table.name))) for state, rows in parts]
+    marked = [rows.withColumn(ORIGIN, F.lit(str(name))) for name, rows in parts]
     return reduce(DataFrame.unionByName, marked)
 
 

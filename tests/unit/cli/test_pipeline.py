@@ -64,6 +64,10 @@ def test_pipelines_are_listed_without_a_lake(cli: Any, config: Path) -> None:
         (("run", "revenue"), "there are no pipelines"),
         (("drop", "revenue"), "standard input is not a terminal"),
         (("drop", "revenue", "--yes"), "there is no pipeline revenue"),
+        (("rebuild", "revenue", "--as-of", "binlog.000001:4"), "--as-of and --to belong together"),
+        (("rebuild", "revenue", "--as-of", "soon", "--to", "shop_then"), "--as-of: 'soon' is no position"),
+        (("rebuild", "revenue", "--as-of", "binlog.000001:4", "--to", "a"), "there are no pipelines"),
+        (("show", "revenue", "--graph", "a.svg"), "there is no pipeline revenue"),
     ],
 )
 def test_wrong_use_is_explained(cli: Any, config: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -121,7 +125,7 @@ def test_comparisons_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert "revenue: 7 rows, equal to its computation as a whole" in text
     assert "top: 7 rows, 1 missing, 1 that should not be there" in text
     assert "+ day = None, n = 3" in text
-    assert "replicator pipeline rebuild top" in text
+    assert "replicator pipeline check top --repair" in text
     print_checked([equal, different], as_json=True)
     found = json.loads(capsys.readouterr().out)["pipelines"]
     assert [p["equal"] for p in found] == [True, False]

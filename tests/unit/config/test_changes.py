@@ -66,6 +66,8 @@ RELOADABLE = [
     "maintenance.max_lag",
     "pipelines.folder",
     "pipelines.every",
+    "pipelines.check_every",
+    "pipelines.on_difference",
     "tags.every",
     "tags.keep",
     "verify.enabled",

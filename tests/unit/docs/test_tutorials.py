@@ -48,7 +48,7 @@ def test_run_fails_when_a_command_fails(tmp_path: Path) -> None:
 
 def test_each_tutorial_begins_with_a_clone_and_has_further_steps() -> None:
     names = sorted(path.stem for path in FOLDER.glob("*.md"))
-    assert names == ["first-look", "first-mirror", "local-stack"]
+    assert names == ["first-look", "first-mirror", "live-revenue", "local-stack"]
     for name in names:
         first, *others = tutorial(name)
         assert CLONE in first.text

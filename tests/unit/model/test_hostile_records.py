@@ -38,6 +38,7 @@ from replicator.model.snapshot import SnapshotRead, Truncate
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.model.verified import CheckHistory, PastCheck, VerifiedTable
+from replicator.pipelines.costs import Costs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.output.record import ResultRecord
@@ -163,6 +164,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "_Begun": (_Begun.from_json, _Begun(True, 5).to_json()),
     "Boundary": (of_object(Boundary.of_values), json.dumps(BOUNDARY.values())),
     "InputProgress": (of_object(InputProgress.of_values), json.dumps(PROGRESS.values())),
+    "Costs": (Costs.from_json, Costs("f").after_whole(4.5).after_changes(1_000, 0.7).to_json()),
     "ResultRecord": (
         ResultRecord.from_json,
         ResultRecord("r", "f", BOUNDARY, {"shop.a": PROGRESS}, ("k",), True).to_json(),

@@ -42,6 +42,7 @@ from replicator.model.reread import (
 )
 from replicator.model.table import LOG_TOPIC_KEY, MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
+from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord
 from replicator.schema.evolution.changes import (
@@ -79,6 +80,7 @@ FULL = {
     LOG_TOPIC_KEY: "clicks",
     CREATED_KEY: "file:/lake/shop/orders",
     RECORD_KEY: ResultRecord("revenue", "0123456789abcdef", Boundary("binlog.000007", 1234)).to_json(),
+    COSTS_KEY: Costs("0123456789abcdef").after_whole(4.5).after_changes(1_000, 0.7).to_json(),
     RULES_KEY: '{"email": "hash 0a1b2c3d"}',
     PENDING_FILLS_KEY: '{"a": "7"}',
     PENDING_CLEAR_KEY: json.dumps(MARKER.truncate.values()) if MARKER.truncate else "",

@@ -147,6 +147,24 @@ def test_the_query_has_neither_with_nor_named_windows() -> None:
             "did you mean id?",
         ),
         (
+            "SELECT customerId, v, count(*) AS n FROM shop.orders GROUP BY customerId",
+            "1:20",
+            "v is neither in GROUP BY nor in an aggregate",
+            "add it to GROUP BY, or take one value of each group, as in max(v)",
+        ),
+        (
+            "SELECT v, count(*) AS n FROM shop.orders",
+            "1:8",
+            "v is neither in GROUP BY nor in an aggregate",
+            None,
+        ),
+        (
+            "SELECT v, count(*) AS n FROM shop.orders WHERE count(*) > 3 GROUP BY v",
+            "1:48",
+            "WHERE has an aggregate",
+            "write it in HAVING, after GROUP BY",
+        ),
+        (
             "WITH RECURSIVE a AS (SELECT 1 AS x UNION ALL SELECT x FROM a) SELECT x FROM a",
             "1:16",
             "WITH RECURSIVE is not supported",
@@ -226,3 +244,20 @@ def test_the_header_names_columns_of_the_result(header: str, reason: str, hint: 
     assert error.message.startswith(reason)
     assert error.hint
     assert error.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT upper(Country) AS c, count(*) AS n FROM shop.customers GROUP BY upper(Country)",
+        "SELECT customerId % 5 + 1 AS c, max(v) - min(v) AS n FROM shop.orders GROUP BY customerId % 5",
+        "SELECT customerId AS c, sum(v) FILTER (WHERE id > 3) AS n FROM shop.orders GROUP BY 1",
+        "SELECT customerId AS c, kurtosis(v) AS n FROM shop.orders GROUP BY c",
+        "SELECT customerId AS c, sum(sum(v)) OVER (PARTITION BY customerId) AS n FROM shop.orders GROUP BY customerId",
+        "SELECT customerId, id FROM shop.orders GROUP BY ALL",
+        "SELECT id, sum(v) OVER (PARTITION BY customerId) AS n FROM shop.orders",
+        "SELECT customerId AS c FROM shop.orders GROUP BY customerId HAVING max(v) > 3 AND customerId > 1",
+    ],
+)
+def test_columns_of_groups_are_not_refused(sql: str) -> None:
+    analysed(sql)

@@ -162,3 +162,22 @@ def test_errors_in_the_header_and_in_the_query_tell_their_line() -> None:
     assert definition.header_error("key", "x").message == "pipelines/revenue.sql:1: x"
     assert definition.header_error("expect a", "x").message == "pipelines/revenue.sql:2: x"
     assert definition.error(definition.query.selects[1], "x").message == "pipelines/revenue.sql:4:3: x"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELECT id FROM shop.orders WHER id > 3", "did you mean WHERE instead of WHER?"),
+        ("SELECT status FROM shop.orders GRUOP BY status", "did you mean GROUP instead of GRUOP?"),
+        ("SELECT id status FORM shop.orders", "did you mean FROM instead of FORM?"),
+        (
+            "key: status\nSELECT status FROM shop.orders",
+            "write the lines of the header as comments: -- key: status",
+        ),
+        ("SELECT count(* AS n FROM shop.orders", "edit line 1 of a.sql"),
+    ],
+)
+def test_likely_mistakes_are_named(text: str, hint: str) -> None:
+    with pytest.raises(PipelineError) as error:
+        parse_definition(text, "a", "a.sql")
+    assert error.value.hint == hint

@@ -149,7 +149,7 @@ def test_an_input_without_changelog_is_only_read_as_a_whole() -> None:
         found.value.message == "p.sql:2:6: cannot be maintained incrementally: shop.orders has no changelog"
     )
     assert found.value.hint is not None
-    assert found.value.hint.startswith("add changelog = true to the [[table]] of a mirror")
+    assert found.value.hint.startswith("write changelog = true in the [[table]] of orders")
     assert planned("-- refresh: auto\nSELECT id FROM shop.orders", schemas).rule is Rule.FULL
 
 
