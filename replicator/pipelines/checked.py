@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo
 
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.lake.reading.reader import load_readable
@@ -55,6 +54,6 @@ def last_recomputed(catalog: Catalog, namespace: str) -> dict[str, datetime]:
     table = load_readable(catalog, namespace, PIPELINE_CHECKS, {})
     if table is None:
         return {}
-    scan = table.scan(EqualTo("check", RECOMPUTED), selected_fields=("pipeline", "checked_at"))
+    scan = table.scan(f"check = '{RECOMPUTED}'", selected_fields=("pipeline", "checked_at"))
     rows: list[dict[str, Any]] = scan.to_arrow().to_pylist()
     return {row["pipeline"]: row["checked_at"] for row in sorted(rows, key=lambda row: row["checked_at"])}

@@ -7,7 +7,7 @@ is followed without a restart.
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -23,7 +23,6 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
-from replicator.runner.result_checks import ResultChecks
 from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.telemetry import get_logger
 
@@ -51,16 +50,17 @@ def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event 
 @contextmanager
 def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
     """Keep the results of pipelines current while the block runs."""
-    every = config.pipelines.check_every
-    threads: list[PipelineThread | ResultChecks] = [PipelineThread(config, spark)]
-    threads += [] if every is None else [ResultChecks(config, spark, every)]
-    for thread in threads:
-        thread.start()
-    try:
+    with ExitStack() as running:
+        refreshes = PipelineThread(config, spark)
+        refreshes.start()
+        running.callback(refreshes.close)
+        if config.pipelines.check_every is not None:
+            from replicator.runner.result_checks import ResultChecks  # noqa: PLC0415 - it imports PyIceberg
+
+            checks = ResultChecks(config, spark, config.pipelines.check_every)
+            checks.start()
+            running.callback(checks.close)
         yield
-    finally:
-        for thread in threads:
-            thread.close()
 
 
 class PipelineThread:

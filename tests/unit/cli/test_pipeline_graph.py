@@ -13,10 +13,9 @@ from replicator.pipelines.status import Explained, PipelineStatus
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
-def explained(name: str, *reads: str, **facts: object) -> Explained:
-    status = PipelineStatus(
-        name, f"pipelines/{name}.sql", "", "current", f"shop_pipelines.{name}", "signed", reads, **facts
-    )  # type: ignore[arg-type]
+def explained(name: str, *reads: str, rows: int | None = None, problem: str | None = None) -> Explained:
+    file, table = f"pipelines/{name}.sql", f"shop_pipelines.{name}"
+    status = PipelineStatus(name, file, "", "current", table, "signed", reads, rows=rows, problem=problem)
     return Explained(status, ("kept current by: signed",), ((f"{name}__net", "SELECT a < 1"),), "SELECT 1")
 
 
