@@ -87,7 +87,7 @@ def log_table(options: Options, results: Path) -> bool:
     """Run, print and save; return whether all tables are right."""
     folder = cache_folder() / "lakes" / "log_table"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    (folder / "lake").mkdir(parents=True)
     with broker() as (bootstrap, _):
         size = _fill(bootstrap, options.events)
         config = folder / "mirror.toml"

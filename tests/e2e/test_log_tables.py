@@ -46,9 +46,10 @@ def test_events_are_appended_once_beside_a_mirror_that_is_killed(
     log = load(mirrored.config).log
     assert isinstance(log, KafkaLog)
     client: dict[str, Any] = {"bootstrap.servers": log.bootstrap_servers}
-    for created in AdminClient(client).create_topics([NewTopic(topic, 3, 1)]).values():
+    # The client ends its requests with itself.
+    admin, producer = AdminClient(client), Producer(client)
+    for created in admin.create_topics([NewTopic(topic, 3, 1)]).values():
         created.result()
-    producer = Producer(client)
 
     def send(first: int, count: int, **more: Any) -> None:
         for number in range(first, first + count):
