@@ -44,7 +44,7 @@ def pipeline_lines(found: "Sequence[PipelineStatus]") -> Iterator[Table | Text]:
         table.add_row(
             status.name,
             coloured(status.state),
-            status.rule or "",
+            _rule(status),
             "" if status.rows is None else f"{status.rows:,}",
             status.boundary or "",
             "" if ms is None else f"{duration((now_ms() - ms) / 1000)} ago",
@@ -60,6 +60,16 @@ def pipeline_lines(found: "Sequence[PipelineStatus]") -> Iterator[Table | Text]:
                     f"{check.name} ({check.action}); {check.failed_in_day:,} in the last day",
                     style="yellow",
                 )
+
+
+def _rule(status: "PipelineStatus") -> str:
+    """Return how a result is kept current, with what its refreshes took if that decides."""
+    if status.refresh != "auto" or status.rule in (None, "full"):
+        return status.rule or ""
+    taken = [(status.rule, status.seconds_changes), ("full", status.seconds_whole)]
+    return " or ".join(
+        f"{rule} ({duration(took)})" if took is not None else str(rule) for rule, took in taken
+    )
 
 
 def print_explained(found: "Explained", related: "Sequence[Explained]", *, as_json: bool) -> None:

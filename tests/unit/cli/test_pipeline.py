@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replicator.cli.render_pipeline import print_checked, print_results
+from replicator.cli.render_pipeline import print_checked, print_pipelines, print_results
 from replicator.pipelines.checking import Checked
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.query.definition import Action
@@ -14,6 +14,7 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.service import NotRefreshed
+from replicator.pipelines.status import PipelineStatus
 
 TABLE = TableName("shop_pipelines", "revenue")
 AT = Boundary("binlog.000007", 1234)
@@ -130,3 +131,20 @@ def test_comparisons_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)["pipelines"]
     assert [p["equal"] for p in found] == [True, False]
     assert found[1]["examples"][0] == {"sign": "+", "row": {"day": None, "n": 3}}
+
+
+def test_the_choice_of_auto_is_shown_with_what_refreshes_took(capsys: pytest.CaptureFixture[str]) -> None:
+    auto = PipelineStatus(
+        "revenue",
+        "a.sql",
+        "",
+        "current",
+        "t",
+        "signed",
+        (),
+        refresh="auto",
+        seconds_changes=0.7,
+        seconds_whole=4.5,
+    )
+    print_pipelines([auto], Path("pipelines"), as_json=False)
+    assert "signed (0.7 s) or full (4.5 s)" in capsys.readouterr().out
