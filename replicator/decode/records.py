@@ -57,9 +57,18 @@ def mapped_in_workers(
     frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema
 ) -> DataFrame:
     """Return the rows, of `schema`, that a function that can be pickled returns for each part of a frame. Lazy."""
+    return run_in_workers(frame, partial(_each_part, function), schema)
+
+
+def run_in_workers(
+    frame: DataFrame,
+    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
+) -> DataFrame:
+    """Return the rows, of `schema`, of a function that can be pickled and gets all parts of a Spark task. Lazy."""
     wanted = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     # `DataFrame.mapInArrow` does the same, but demands pandas, which PyArrow would import in every process.
-    udf = vectorized_udf(partial(_each_part, function), wanted, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    udf = vectorized_udf(function, wanted, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     mapped = udf(*(frame[quoted(name)] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(mapped._jc, False, None), frame.sparkSession)  # noqa: SLF001
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.batch.events.net_changes import driver_last_changes, last_changes
+from replicator.batch.events.worker_files import WorkerFiles
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.jvm.spark import local_frame
 from replicator.lake.files.deletes import stage_deletes, stage_few_deletes
@@ -36,6 +37,11 @@ class MaterializedEvents(Protocol):
     @property
     def keys(self) -> pa.Table | None:
         """The keys (k0, k1, ...) of all rows with their partition and offset, if the driver holds them."""
+        ...
+
+    @property
+    def files(self) -> WorkerFiles | None:
+        """The data files of the rows, if Spark's workers have written them."""
         ...
 
     def filtered(self, frame: DataFrame) -> "MaterializedEvents":
@@ -61,6 +67,7 @@ class SparkEvents:
 
     frame: DataFrame
     keys: pa.Table | None = None
+    files: None = None
 
     def filtered(self, frame: DataFrame) -> "SparkEvents":
         """Return the rows of `frame`, without keys: the known ones are those of all rows."""
@@ -104,6 +111,11 @@ class DriverEvents:
         """None: `arrow` has the keys."""
         return
 
+    @property
+    def files(self) -> None:
+        """None: the driver writes them."""
+        return
+
     def filtered(self, frame: DataFrame) -> "DriverEvents":
         """Return the rows of `frame`."""
         return DriverEvents(None, lambda: frame)
@@ -118,6 +130,49 @@ class DriverEvents:
 
     def release(self) -> None:
         """Do nothing: the rows are ordinary objects of the driver."""
+
+
+class WrittenEvents:
+    """Rows that Spark's workers decoded once, for the files that they wrote; computed again if they are needed."""
+
+    def __init__(
+        self, numbers: pa.Table, files: WorkerFiles | None, decode: Callable[[], SparkEvents]
+    ) -> None:
+        """Use the columns that statistics need, the files if they are right, and what decodes the rows again."""
+        self._numbers, self.files = numbers, files
+        self._decode = decode
+        self._decoded: SparkEvents | None = None
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows as a frame."""
+        if self._decoded is None:
+            self._decoded = self._decode()
+        return self._decoded.frame
+
+    @property
+    def keys(self) -> None:
+        """None: the files have the keys."""
+        return
+
+    def filtered(self, frame: DataFrame) -> SparkEvents:
+        """Return the rows of `frame`; they are in no file."""
+        return SparkEvents(frame)
+
+    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, WrittenEvents]":  # noqa: ARG002
+        """Return the columns; `keys` are not needed."""
+        return self._numbers, self
+
+    def arrow(self) -> pa.Table:
+        """Decode all rows again, and fetch them."""
+        return self.frame.toArrow()
+
+    def release(self) -> None:
+        """Remove the files that were not used, and unpersist the rows."""
+        if self.files is not None:
+            self.files.remove_unused()
+        if self._decoded is not None:
+            self._decoded.release()
 
 
 class BatchExecutor(Protocol):
@@ -146,7 +201,7 @@ class SparkExecutor:
     stage_deletes: DeleteStager = staticmethod(stage_deletes)
     locates_rows = False
 
-    def materialize(self, frame: DataFrame) -> MaterializedEvents:
+    def materialize(self, frame: DataFrame) -> SparkEvents:
         """Keep the rows on the executors. Lazy: the first use computes them."""
         # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
         return SparkEvents(frame.localCheckpoint(eager=False))

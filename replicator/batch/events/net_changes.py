@@ -158,22 +158,37 @@ def driver_net_changes(events: pa.Table, schema: TableSchema) -> NetChanges:
 
     Keys are compared by their bytes, so they must not be of floating point.
     """
-    names = key_names(schema)
+    last = last_changes_in_order(changes_by_key(events, schema))
+    kept, names = last.filter(pc.field("after").is_valid()), key_names(schema)
+    return NetChanges(last.select(names), kept.select(names), new_rows(kept))
+
+
+def changes_by_key(events: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the key (columns k0, k1, …), `log_key` and `after` of decoded, good events without truncates."""
     deleted = pc.equal(events.column("code"), OP_CODES["d"])
+    before, after = events.column("before"), events.column("after")
     keys = {
-        name: pc.if_else(
-            deleted,
-            pc.struct_field(events.column("before"), column),
-            pc.struct_field(events.column("after"), column),
-        )
-        for name, column in zip(names, schema.key, strict=True)
+        name: pc.if_else(deleted, pc.struct_field(before, column), pc.struct_field(after, column))
+        for name, column in zip(key_names(schema), schema.key, strict=True)
     }
-    log_keys = _log_keys(events)
-    last = driver_last_changes(pa.table(keys | {"log_key": log_keys}))
-    kept = pc.and_(pc.is_in(log_keys, last.column("log_key").combine_chunks()), pc.invert(deleted))
-    rows = events.column("after").filter(kept).combine_chunks()
-    fields = [rows.type.field(i).name for i in range(rows.type.num_fields)]
-    return NetChanges(last.select(names), pa.table(keys).filter(kept), pa.table(rows.flatten(), names=fields))
+    return pa.table(keys | {"log_key": _log_keys(events), "after": after})
+
+
+def last_changes_in_order(changes: pa.Table) -> pa.Table:
+    """Return those of `changes_by_key` that no later one of the same key follows, in their order.
+
+    Keys are compared by their bytes, so they must not be of floating point.
+    """
+    last = driver_last_changes(changes.drop_columns("after"))
+    if last.num_rows == changes.num_rows:
+        return changes
+    return changes.filter(pc.is_in(changes.column("log_key"), last.column("log_key").combine_chunks()))
+
+
+def new_rows(changes: pa.Table) -> pa.Table:
+    """Return the rows after `changes_by_key` without deletes."""
+    rows = changes.column("after").combine_chunks()
+    return pa.table(rows.flatten(), names=[field.name for field in rows.type])
 
 
 def _log_keys(events: pa.Table) -> pa.ChunkedArray:

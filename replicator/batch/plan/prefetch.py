@@ -51,8 +51,23 @@ def divided(context: MirrorContext, tasks: Sequence[TableTask]) -> list[list[Tab
     for task in tasks:
         most = sizes.most_records(task.topic, apply.max_size) if task in many else None
         pieces = chunks(task.ranges, min(most or apply.max_events, apply.max_events))
+        if task in many and context.ledger.progress(task.table).resume_marker is None:
+            pieces = _with_small_beginning(task.ranges, context.driver_limits.table_events, pieces)
         found.append([replace(task, ranges=piece) for piece in pieces])
     return found
+
+
+def _with_small_beginning(
+    ranges: Sequence[OffsetRange], most: int, pieces: Sequence[tuple[OffsetRange, ...]]
+) -> list[tuple[OffsetRange, ...]]:
+    """Return `pieces` with a first one of at most `most` events: it makes the tables whose files workers write then."""
+    first, *others = pieces
+    if not 0 < most < sum(r.count for r in first):
+        return list(pieces)
+    small = chunks(tuple(ranges), most)[0]
+    ends = {r.partition: r.end for r in small}
+    rest = tuple(replace(r, start=ends.get(r.partition, r.start)) for r in first)
+    return [small, tuple(r for r in rest if r.count > 0), *others]
 
 
 def _first_records(ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:

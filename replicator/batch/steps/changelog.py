@@ -1,6 +1,7 @@
 """Appends every change of a batch to the changelog, once."""
 
 from dataclasses import replace
+from typing import Any
 
 from replicator import failpoints
 from replicator.batch.events.changelog_rows import changelog_rows, driver_changelog_rows
@@ -43,6 +44,16 @@ def _staged(batch: TableBatch, table: LakeTable, commit: int) -> Staged:
         if rows is not None:
             written = [write_data(lake, table, part) for part in rows]
             return Staged([data.file for data in written], small_files=SmallChanges(written))
+    if (found := _written(batch, table, commit)) is not None:
+        return Staged(found, small_files=SmallChanges())
     frame = changelog_rows(batch.numbered(batch.changelog_events(), commit), schema)
     frame = cast_to_table(frame, table.columns(), struct=change_column(schema.names))
     return Staged(stage_data(lake, table, frame), small_files=SmallChanges())
+
+
+def _written(batch: TableBatch, table: LakeTable, commit: int) -> list[Any] | None:
+    """Return the files that workers wrote for this commit; None if there are none, or if the table has some events."""
+    files = batch.events.files
+    if files is None or not batch.is_in_log_order or batch.written_offsets(LakeRole.CHANGELOG):
+        return None
+    return files.changelog_files(batch.context.lake, table, commit)

@@ -16,6 +16,7 @@ from replicator.batch.events.executors import DriverEvents, MaterializedEvents
 from replicator.batch.events.net_changes import has_short_key, key_columns
 from replicator.batch.evolution.late_definitions import check_definition
 from replicator.batch.plan.epochs import oldest_version
+from replicator.batch.steps.written import worker_writing, written_events
 from replicator.batch.task import Segment, TableTask
 from replicator.batch.values import BatchSchema, DecodedBatch
 from replicator.config import TableOptions
@@ -204,17 +205,20 @@ def _decode(
     options, schema = segment.options, _batch_schema(segment, writer_schemas, since)
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
-    events, stats = _with_stats(segment, _events(segment, decoding), before, schema)
+    events, stats = _with_stats(segment, _events(segment, decoding, schema), before, schema)
     return DecodedBatch(segment, events, schema, stats)
 
 
-def _events(segment: Segment, decoding: Decoding) -> MaterializedEvents:
-    """Decode and materialize the records: few of them on the driver."""
+def _events(segment: Segment, decoding: Decoding, schema: BatchSchema | None = None) -> MaterializedEvents:
+    """Decode the records: few of them on the driver, others in Spark's workers, which write their files if they can."""
     context, task = segment.context, segment.task
     parser = context.schemas.format.parser(e.fingerprint for e in decoding.writer_schemas)
     if task.records is None:
-        frame = Decoder(parser, decoding, task.ranges).frame(context.log.read(context.spark, task.ranges))
-        return task.executor.materialize(frame)
+        decoder = Decoder(parser, decoding, task.ranges)
+        writing = None if schema is None else worker_writing(segment, schema, decoder)
+        if writing is not None:
+            return written_events(segment, writing)
+        return task.executor.materialize(decoder.frame(context.log.read(context.spark, task.ranges)))
     rows = Decoder(parser, decoding).decode(task.records)
     return DriverEvents(rows, lambda: local_frame(context.spark, rows))
 

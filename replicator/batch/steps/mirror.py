@@ -22,6 +22,7 @@ from replicator.batch.values import TableBatch
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
+from replicator.lake.files.small_files import SmallFiles
 from replicator.lake.strategies.changes import LocatedChange, MirrorChange, WriteStrategy, report_obstacle
 from replicator.lake.strategies.keyless import stage_by_identity
 from replicator.lake.strategies.registry import MERGE, SPLIT, STRATEGIES
@@ -128,9 +129,12 @@ def _report_merge(table: str, user_columns: tuple[str, ...]) -> None:
 
 def _stage_keys(batch: TableBatch, table: LakeTable, change: LocatedChange) -> Staged:
     """Stage a change whose keys the driver holds."""
-    context = batch.context
-    small = context.small_files.of(table) if batch.options.maintenance.enabled else None
+    context, small = batch.context, _small(batch, table)
     return _strategy(batch, table).stage_keys(context.lake, table, change, context.row_locations, small)
+
+
+def _small(batch: TableBatch, table: LakeTable) -> SmallFiles | None:
+    return batch.context.small_files.of(table) if batch.options.maintenance.enabled else None
 
 
 def _stage_by_identity(
@@ -149,6 +153,8 @@ def _stage_by_key(
 ) -> Staged:
     context, schema, table, executor = batch.context, batch.schema.mirror, target.table, batch.task.executor
     strategy = _strategy(batch, table)
+    if not reset and (staged := _stage_written(batch, table, events)) is not None:
+        return staged
     if events.keys is not None and not reset:
         last = last_changes_of_keys(events.keys)
         superseded = local_frame(context.spark, last.superseded) if last.superseded.num_rows else None
@@ -170,6 +176,18 @@ def _stage_by_key(
         return strategy.stage(context.lake, table, net)
     finally:
         found.release()
+
+
+def _stage_written(batch: TableBatch, table: LakeTable, events: MaterializedEvents) -> Staged | None:
+    """Stage the files that workers wrote; None if there are none, or if they are not right for the mirror."""
+    files, context = events.files, batch.context
+    if files is None or _strategy(batch, table) is not SPLIT or table.pending_fills():
+        return None
+    rows = files.mirror_rows(context.lake, table)
+    if rows is None:
+        return None
+    change = LocatedChange(batch.schema.mirror.key, rows.keys, lambda: events.frame)
+    return SPLIT.stage_written(context.lake, table, change, rows, context.row_locations, _small(batch, table))
 
 
 def _driver_plans_deletes(batch: TableBatch, table: LakeTable) -> bool:

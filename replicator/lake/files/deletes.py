@@ -183,7 +183,7 @@ def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: Dat
     Spark finds and groups them, and the driver writes them: for deletion vectors it must know all positions of a data
     file, and Spark's own writer of plain files knows only Hadoop's file systems, not the table's FileIO.
     """
-    return stage_positions(lake, table, snapshot_id, _collected(positions), OWN_FILE)
+    return stage_positions(lake, table, snapshot_id, collected(positions), OWN_FILE)
 
 
 def stage_few_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> StagedDeletes:
@@ -191,7 +191,7 @@ def stage_few_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions:
     return stage_positions(lake, table, snapshot_id, by_file(positions.toArrow()))
 
 
-def _collected(positions: DataFrame) -> list[FilePositions]:
+def collected(positions: DataFrame) -> list[FilePositions]:
     """Fetch positions, grouped by data file: the path of a file would be most of what Spark returns for each row."""
     grouped = positions.groupBy("file_path").agg(F.sort_array(F.collect_list("pos")).alias("pos")).toArrow()
     return [

@@ -4,19 +4,25 @@ Iceberg itself computes the metrics of each file (counts, bounds) from its foote
 the number of NaN values is missing, which readers then treat as unknown.
 """
 
-import struct
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.arrow_schemas import arrow_schema, field_id
+from replicator.lake.files.parquet import (
+    FileStyle,
+    WrittenFile,
+    fitting,
+    footer_of,
+    local_path,
+    repetitive_columns,
+)
 from replicator.lake.files.partitions import DataFileRef, Partition, PartitionRows, split_by_partition
 
 _CODEC: Final = "write.parquet.compression-codec"
@@ -24,11 +30,8 @@ _CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompres
 _BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled.column."
 _KEPT_BYTES: Final = 100_000
 """Files of up to this size stay in memory until they are merged."""
-_MAGIC_BYTES: Final = 4
-"""A Parquet file ends with its footer, the footer's length (four bytes) and the format's magic number."""
 _FORMAT: Final = "write.format.default"
 _LARGE_BYTES: Final = 1_000_000
-_SAMPLE_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,8 @@ def writable_rows(table: LakeTable, rows: pa.Table) -> list[PartitionRows] | Non
         return []
     if table.is_sorted or not _is_plain(table):
         return None
-    schema = arrow_schema(table.schema_json())
-    columns = [
-        rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    try:
-        fitting = pa.table(columns, names=schema.names).cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
-        return None
-    return split_by_partition(table, fitting)
+    fitted = fitting(rows, arrow_schema(table.schema_json()))
+    return None if fitted is None else split_by_partition(table, fitted)
 
 
 def write_data(lake: Lake, table: LakeTable, part: PartitionRows) -> WrittenData:
@@ -117,53 +112,58 @@ def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
 
 
 def _parquet(table: LakeTable, rows: pa.Table) -> bytearray:
-    buffer, codec = BytesIO(), _CODECS.get(table.property(_CODEC) or "zstd", "zstd")
+    buffer = BytesIO()
     pq.write_table(
         rows,
         buffer,
-        compression=codec,
-        use_dictionary=_repetitive_columns(rows),
+        compression=_codec(table),
+        use_dictionary=repetitive_columns(rows),
         store_schema=False,
         store_decimal_as_integer=True,
     )
     return bytearray(buffer.getvalue())
 
 
-def _repetitive_columns(rows: pa.Table) -> list[str] | bool:
-    """Return the columns whose values are worth a dictionary; True for all of them, as of few rows.
-
-    Of a column with many different values, a dictionary takes a third of the time of writing, and makes files larger.
-    """
-    if rows.num_rows < _SAMPLE_ROWS or any(pa.types.is_nested(kind) for kind in rows.schema.types):
-        return True
-    sample = rows.slice(0, _SAMPLE_ROWS)
-    return [
-        name
-        for name in rows.column_names
-        if pc.count_distinct(sample.column(name)).as_py() < _SAMPLE_ROWS / 2
-    ]
-
-
 def _uploaded(lake: Lake, table: LakeTable, path: str, content: bytearray, builder: Any) -> Any:
     """Write a file, and return the object that `builder` makes of it."""
     upload(table, path, content)
-    metrics = _metrics(lake, table, content)
-    builder = builder.withPath(path).withFormat("PARQUET").withFileSizeInBytes(len(content))
-    return builder.withMetrics(metrics).build()
+    return _data_file(lake, table, WrittenFile(path, len(content), footer_of(BytesIO(content))), builder)
 
 
-def _metrics(lake: Lake, table: LakeTable, content: bytearray) -> Any:
-    """Return Iceberg's metrics of a Parquet file.
+def _data_file(lake: Lake, table: LakeTable, file: WrittenFile, builder: Any) -> Any:
+    """Return the object that `builder` makes of a file, with Iceberg's metrics of it.
 
     Iceberg could open the file itself, but parses Hadoop's whole configuration each time: that took a third of the time
     of a small batch.
     """
     classes = lake.classes
-    (length,) = struct.unpack("<I", content[-_MAGIC_BYTES - 4 : -_MAGIC_BYTES])
-    end = len(content) - _MAGIC_BYTES - 4
-    footer = classes.parquet_footers.readParquetMetadata(classes.byte_stream(content[end - length : end]))
+    footer = classes.parquet_footers.readParquetMetadata(classes.byte_stream(file.footer))
     config = classes.metrics_config.forTable(table.java)
-    return classes.parquet_util.footerMetrics(footer, classes.stream.empty(), config)
+    metrics = classes.parquet_util.footerMetrics(footer, classes.stream.empty(), config)
+    builder = builder.withPath(file.path).withFormat("PARQUET").withFileSizeInBytes(file.size)
+    return builder.withMetrics(metrics).build()
+
+
+def file_style(table: LakeTable) -> FileStyle | None:
+    """Return how Spark's workers write data files of a table as they are; None if only Iceberg's own writer does.
+
+    As `writable_rows`; further, the table has no partitions, no deletion vectors, and its files are on a local path.
+    """
+    if table.is_sorted or table.is_partitioned or table.has_deletion_vectors or not _is_plain(table):
+        return None
+    folder, _, _ = str(table.java.locationProvider().newDataLocation("part.parquet")).rpartition("/")
+    if local_path(folder) is None:
+        return None
+    return FileStyle(folder, arrow_schema(table.schema_json()), _codec(table))
+
+
+def data_files(lake: Lake, table: LakeTable, files: Sequence[WrittenFile]) -> list[Any]:
+    """Return Iceberg's DataFile objects of files that were written in the table's `file_style`."""
+    with lake_errors(f"files of {table.name} cannot be staged"):
+        return [
+            _data_file(lake, table, file, table.classes.data_files.builder(table.java.spec()))
+            for file in files
+        ]
 
 
 def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
@@ -208,7 +208,7 @@ def upload(table: LakeTable, path: str, content: bytearray) -> None:
     The table's own FileIO writes it, because that has the credentials of any object store. It gets the content as text
     through a socket, so this process writes a large local file itself.
     """
-    if len(content) >= _LARGE_BYTES and (local := _local_path(path)) is not None:
+    if len(content) >= _LARGE_BYTES and (local := local_path(path)) is not None:
         local.parent.mkdir(parents=True, exist_ok=True)
         with local.open("xb") as file:
             file.write(content)
@@ -220,13 +220,6 @@ def upload(table: LakeTable, path: str, content: bytearray) -> None:
         stream.close()
 
 
-def _local_path(path: str) -> Path | None:
-    """Return where a file of this machine is; None if it is elsewhere."""
-    if path.startswith("/"):
-        return Path(path)
-    return Path("/" + path.removeprefix("file:").lstrip("/")) if path.startswith("file:/") else None
-
-
 def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]]:
     """Return the index in `rows` of each of the `wanted` fields that it has."""
     present = {field_id(field): i for i, field in enumerate(rows.schema)}
@@ -236,6 +229,10 @@ def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]
 def _nested_ids(field: pa.Field) -> list[int]:
     """Return the ids of the fields of a struct, in order; none for any other type."""
     return [field_id(child) for child in field.type] if pa.types.is_struct(field.type) else []
+
+
+def _codec(table: LakeTable) -> str:
+    return _CODECS.get(table.property(_CODEC) or "zstd", "zstd")
 
 
 def _is_plain(table: LakeTable) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from replicator.lake import sql
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
+from replicator.lake.files.data_files import FilePositions
 from replicator.lake.files.deletes import StagedDeletes
 from replicator.lake.files.small_files import SmallFiles
 from replicator.lake.rows.locations import RowLocationCache
@@ -47,6 +48,21 @@ class MirrorChange:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """New rows that are in files already.
+
+    Attributes:
+        files: Iceberg's DataFile objects.
+        keys: each changed key once (columns k0, k1, ...), also of deleted rows.
+        superseded: rows in the files that later ones replace.
+    """
+
+    files: Sequence[Any]
+    keys: pa.Table
+    superseded: Sequence[FilePositions]
+
+
+@dataclass(frozen=True, slots=True)
 class LocatedChange:
     """Net changes with their keys in this process, where the locations of the rows are looked up.
 
@@ -55,12 +71,14 @@ class LocatedChange:
         keys: each changed key once (columns k0, k1, ...).
         frame: makes a frame of the new rows, for Spark to write.
         rows: the new rows and their keys, in the same order, if this process has them; else None.
+        written: the new rows, if they are in files already; else None.
     """
 
     key: tuple[str, ...]
     keys: pa.Table
     frame: Callable[[], DataFrame]
     rows: tuple[pa.Table, pa.Table] | None = None
+    written: WrittenRows | None = None
 
 
 class WriteStrategy(ABC):

@@ -5,10 +5,11 @@ broadcast keys, whereas MERGE needs an outer join, which shuffles and sorts the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from replicator import failpoints
+from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import (
@@ -18,14 +19,14 @@ from replicator.lake.files.data_files import (
     stage_data,
     with_partitions,
 )
-from replicator.lake.files.deletes import StagedDeletes, stage_positions
+from replicator.lake.files.deletes import StagedDeletes, collected, stage_positions
 from replicator.lake.files.driver_files import WrittenData, writable_rows, write_data
 from replicator.lake.files.partitions import PartitionRows, data_file_ref
 from replicator.lake.files.small_files import OWN_FILE, SmallChanges, SmallFiles, absorb
 from replicator.lake.files.spark_tables import rows_of_snapshot
 from replicator.lake.rows.locations import FileKeys, RowChanges, RowLocationCache
 from replicator.lake.rows.search import locate
-from replicator.lake.strategies.changes import LocatedChange, MirrorChange, WriteStrategy, filled
+from replicator.lake.strategies.changes import LocatedChange, MirrorChange, WriteStrategy, WrittenRows, filled
 
 
 class Split(WriteStrategy):
@@ -72,7 +73,9 @@ class Split(WriteStrategy):
         deletes = StagedDeletes()
         if table.snapshot_id is not None:
             own_file = OWN_FILE if absorbed.files.deletes else None
-            deletes = stage_positions(lake, table, table.snapshot_id, absorbed.positions, own_file)
+            superseded = () if change.written is None else change.written.superseded
+            found = [*absorbed.positions, *superseded]
+            deletes = stage_positions(lake, table, table.snapshot_id, found, own_file)
             failpoints.reach("after-delete-files")
         removed = frozenset(absorbed.files.paths)
         # The driver cannot merge the files of a table with row lineage: it does not know the ids of the rows.
@@ -83,6 +86,29 @@ class Split(WriteStrategy):
             row_changes=RowChanges(known, change.keys, rows.located, rows.files, removed),
             small_files=None if table.has_deletion_vectors else small_files,
         )
+
+    def stage_written(
+        self,
+        lake: Lake,
+        table: LakeTable,
+        change: LocatedChange,
+        rows: WrittenRows,
+        cache: RowLocationCache,
+        small: SmallFiles | None,
+    ) -> Staged:
+        """Stage `rows`, which are those of `change` and in files already; the table has no columns to be filled."""
+        if not table.is_empty and not self.searches(table, change.key, cache):
+            return self.stage_keys(lake, table, replace(change, written=rows), cache, small)
+        failpoints.reach("after-data-files")
+        positions = list(rows.superseded)
+        if table.snapshot_id is not None and not table.is_empty:
+            present = rows_of_snapshot(lake, table, table.snapshot_id)
+            keys = local_frame(lake.spark, change.keys)
+            positions += collected(matching_positions(present, change.key, keys))
+        # A table that has no partitions, as these, needs no snapshot to find them.
+        deletes = stage_positions(lake, table, table.snapshot_id or 0, positions, OWN_FILE)
+        failpoints.reach("after-delete-files")
+        return Staged(rows.files, deletes, fills_done=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +135,8 @@ def stage_rows(
     lake: Lake, table: LakeTable, change: LocatedChange, parts: Sequence[PartitionRows] | None
 ) -> StagedRows:
     """Write rows: on the driver those of `parts`, with Spark the new rows of `change` if it is None."""
+    if change.written is not None:
+        return StagedRows(list(change.written.files))
     if parts is not None:
         written = [write_data(lake, table, part) for part in parts]
         located = [

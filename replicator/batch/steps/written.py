@@ -1,0 +1,77 @@
+"""Decodes a large batch in Spark's workers, which write its data files at once; see `worker_files`."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from replicator.batch.events.executors import SPARK, WrittenEvents, has_floating_key
+from replicator.batch.events.worker_files import TaskKeys, WorkerFiles
+from replicator.batch.events.worker_task import RESULT, WorkerWriting, numbers_of
+from replicator.batch.task import Segment
+from replicator.batch.values import BatchSchema
+from replicator.decode.decoder import Decoder
+from replicator.decode.records import run_in_workers
+from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.files.driver_files import file_style
+from replicator.lake.files.parquet import FileStyle, WrittenFile
+from replicator.lake.strategies.registry import SPLIT, STRATEGIES
+from replicator.model.changelog import change_column
+from replicator.model.roles import LakeRole
+
+
+def worker_writing(segment: Segment, schema: BatchSchema, decoder: Decoder) -> WorkerWriting | None:
+    """Return what workers write of a batch; None if Spark must, or if the tables must be changed first."""
+    progress, options, names = segment.progress, segment.options, schema.decoded.names
+    at, changelog = schema.version.at, progress.changelog
+    if (
+        segment.context.is_staging
+        or STRATEGIES[options.strategy] is not SPLIT
+        or not schema.decoded.key
+        or has_floating_key(schema.decoded)
+        or progress.mirror is None
+        or progress.mirror_schema is None
+        or progress.mirror_schema.at != at
+        or progress.has_pending_rows
+    ):
+        return None
+    mirror = _style(segment, LakeRole.MIRROR, names)
+    if mirror is None or not options.changelog:
+        return None if mirror is None else WorkerWriting(decoder, schema.decoded, mirror, None, 0)
+    if changelog is None or progress.changelog_schema is None or progress.changelog_schema.at != at:
+        return None
+    style = _style(segment, LakeRole.CHANGELOG, [*names, change_column(names)])
+    if style is None:
+        return None
+    return WorkerWriting(decoder, schema.decoded, mirror, style, changelog.sequence + 1)
+
+
+def _style(segment: Segment, role: LakeRole, columns: Iterable[str]) -> FileStyle | None:
+    """Return how workers write files of a lake table; None if they cannot, or if it has other columns."""
+    context = segment.context
+    table: LakeTable | None = context.lake.load(context.ledger.namespace(role), segment.table.name)
+    style = None if table is None else file_style(table)
+    return style if style is not None and set(style.schema.names) == set(columns) else None
+
+
+def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
+    """Decode and write the records of a segment, in one Spark job."""
+    context, ranges, decoder = segment.context, segment.task.ranges, writing.decoder
+    found = run_in_workers(context.log.read(context.spark, ranges), writing, RESULT).toArrow()
+    rows = found.to_pylist()
+    parts = [row["content"] for row in rows if row["kind"] == "numbers"]
+    numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
+    files = None
+    if all(row["kind"] != "unwritten" for row in rows):
+        keys = [TaskKeys(_unpacked(row["content"]), row["path"]) for row in rows if row["kind"] == "keys"]
+        mirror, changelog = (
+            [WrittenFile(r["path"], r["size"], r["content"]) for r in rows if r["kind"] == kind]
+            for kind in ("mirror", "changelog")
+        )
+        files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
+    return WrittenEvents(
+        numbers, files, lambda: SPARK.materialize(decoder.frame(context.log.read(context.spark, ranges)))
+    )
+
+
+def _unpacked(content: bytes) -> pa.Table:
+    return pa.ipc.open_stream(content).read_all()

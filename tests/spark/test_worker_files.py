@@ -1,0 +1,85 @@
+"""Large batches: Spark's workers decode them and write their files, which are used only if they are right."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from replicator.batch.events.worker_files import WorkerFiles
+from replicator.model.commit_marker import OffsetRange
+from replicator.runner.rounds import Rounds
+from replicator.sources.archive.change_log import ArchiveChangeLog
+from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
+from tests.oracle.model import Source
+from tests.support.lake_harness import LakeHarness
+from tests.support.law import cuts
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count the commits of files that workers wrote, and the rows in them that later ones replaced."""
+    found: Counter[str] = Counter()
+    mirror_rows, changelog_files = WorkerFiles.mirror_rows, WorkerFiles.changelog_files
+
+    def counted_rows(files: WorkerFiles, *args: Any) -> Any:
+        rows = mirror_rows(files, *args)
+        if rows is not None:
+            found["mirror"] += 1
+            found["superseded"] += sum(len(p.positions) for p in rows.superseded)
+        return rows
+
+    def counted_files(files: WorkerFiles, *args: Any) -> Any:
+        written = changelog_files(files, *args)
+        found["changelog"] += written is not None
+        return written
+
+    monkeypatch.setattr(WorkerFiles, "mirror_rows", counted_rows)
+    monkeypatch.setattr(WorkerFiles, "changelog_files", counted_files)
+    return found
+
+
+class DividedLog(ArchiveChangeLog):
+    """Gives the records of one key to several Spark tasks, as Kafka does if a topic has fewer partitions than cores."""
+
+    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+        return super().read(spark, ranges).repartition(2)
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_files_of_workers_make_the_mirror_and_its_changelog(
+    lake: LakeHarness, used: Counter[str], restarts: int
+) -> None:
+    """After restarts of the connector, some batches have events that were delivered before: Spark writes those."""
+    lake.driver_max_events, lake.open_log = 0, DividedLog
+    source = Source(7 + restarts, partitions=2, with_schemas=False, alters=3)
+    source.start(("bigint", "varchar"), rows=20)
+    source.run(150)
+    lake.write(source.delivered(restarts), gaps=7)
+    mirror = lake.mirror(lake.config())
+    _, ends = mirror.context.log.offsets()
+    for cut in cuts(7, 5, ends):
+        Rounds(mirror, follows=False).advance(cut)
+    assert mirror.summary().paused == {}
+    with lake.catalog() as catalog:
+        for table in source.tables:
+            assert_mirror_equals(catalog, "shop", table)
+            assert_changelog_equals(catalog, "shop", table)
+    assert used["mirror"] > 1
+    assert used["changelog"] > 1
+    assert used["superseded"] > 0
+    assert not _unreferenced(lake)
+
+
+def _unreferenced(lake: LakeHarness) -> set[str]:
+    """Return the data files in the lake's folders that no snapshot ever had."""
+    with lake.catalog() as catalog:
+        known = {
+            Path(path.removeprefix("file:")).name
+            for namespace in ("shop", "shop_changes")
+            for identifier in catalog.list_tables(namespace)
+            for path in catalog.load_table(identifier).inspect.all_files()["file_path"].to_pylist()
+        }
+    return {file.name for file in lake.folder.rglob("data/*.parquet")} - known
