@@ -52,7 +52,7 @@ def replicate(
         chance: chooses the positions.
     """
     gtids = dict.fromkeys(binlog_place(record).gtid for record in records if record.value is not None)
-    file = end[0] + (higher if end[0] + higher > 0 else abs(higher))
+    file = end[0] + (higher if end[0] + higher > 0 else 1 - higher)
     pos, places = 4, {}
     for gtid in gtids:
         pos += chance.randint(1, 500)
