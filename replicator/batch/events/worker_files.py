@@ -59,7 +59,7 @@ class WorkerFiles:
         """Return the new rows of the mirror; None if the files are not right for it."""
         if not self._fits(table, self._writing.mirror):
             return None
-        keys, superseded = _last_of_tasks(self._keys)
+        keys, superseded = last_of_tasks(self._keys)
         return WrittenRows(self._used(lake, table, self._mirror), keys, superseded)
 
     def remove_unused(self) -> None:
@@ -78,7 +78,7 @@ class WorkerFiles:
         return data_files(lake, table, files)
 
 
-def _last_of_tasks(tasks: Sequence[TaskKeys]) -> tuple[pa.Table, list[FilePositions]]:
+def last_of_tasks(tasks: Sequence[TaskKeys]) -> tuple[pa.Table, list[FilePositions]]:
     """Return each key once, and the positions of the rows that a later task has newer ones of."""
     together = pa.concat_tables([task.keys for task in tasks])
     names = [name for name in together.column_names if name not in _NOT_KEYS]

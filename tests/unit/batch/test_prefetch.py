@@ -95,12 +95,19 @@ def test_last_records_of_other_tables_are_fetched_too_if_their_events_may_have_n
     assert log.asked == [{SMALL}, {LARGE}]
 
 
+def dividing(log: CountingLog, *, is_new: bool = False, **apply: int) -> Any:
+    context = prefetching(log, DriverLimits(table_events=10))
+    context.config = SimpleNamespace(apply=SimpleNamespace(**apply))
+    known = SimpleNamespace(resume_marker=None if is_new else "a marker")
+    context.ledger = SimpleNamespace(progress=lambda _: known)
+    return context
+
+
 @pytest.mark.parametrize(("max_size", "pieces"), [(2_000_000_000, [20]), (7_100, [6, 7, 7]), (10, [1] * 20)])
 def test_tasks_with_many_events_are_divided_by_size(
     log: CountingLog, max_size: int, pieces: list[int]
 ) -> None:
-    context = prefetching(log, DriverLimits(table_events=10))
-    context.config = SimpleNamespace(apply=SimpleNamespace(max_events=100, max_size=max_size))
+    context = dividing(log, max_events=100, max_size=max_size)
     large, small = divided(context, [task(LARGE, 0, EVENTS), task(SMALL, 0, 5)])
     assert [piece.count for piece in large] == pieces
     assert [piece.count for piece in small] == [5]
@@ -108,7 +115,18 @@ def test_tasks_with_many_events_are_divided_by_size(
 
 
 def test_tasks_whose_records_are_lost_are_divided_by_events(log: CountingLog) -> None:
-    context = prefetching(log, DriverLimits(table_events=10))
-    context.config = SimpleNamespace(apply=SimpleNamespace(max_events=50, max_size=1))
+    context = dividing(log, max_events=50, max_size=1)
     (pieces,) = divided(context, [task(LARGE, 100, 200)])
     assert [piece.count for piece in pieces] == [50, 50]
+
+
+@pytest.mark.parametrize(
+    ("max_events", "pieces"), [(100, [10, 10]), (12, [10, 10]), (10, [10, 10]), (8, [6, 7, 7])]
+)
+def test_a_new_table_begins_with_few_events(log: CountingLog, max_events: int, pieces: list[int]) -> None:
+    """They make its tables on the driver; workers write the files of the others."""
+    context = dividing(log, is_new=True, max_events=max_events, max_size=2_000_000_000)
+    (found,) = divided(context, [task(LARGE, 0, EVENTS)])
+    assert [piece.count for piece in found] == pieces
+    assert found[0].ranges[0].start == 0
+    assert [piece.ranges[0].start for piece in found[1:]] == [piece.ranges[0].end for piece in found[:-1]]
