@@ -1,7 +1,7 @@
 """Large batches: Spark's workers decode them and write their files, which are used only if they are right."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.support.law import cuts
 
 
 @pytest.fixture
-def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def used(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the commits of files that workers wrote, and the rows in them that later ones replaced."""
     found: Counter[str] = Counter()
     mirror_rows, changelog_files = WorkerFiles.mirror_rows, WorkerFiles.changelog_files
@@ -48,19 +48,22 @@ class DividedLog(ArchiveChangeLog):
         return super().read(spark, ranges).repartition(2)
 
 
-@pytest.mark.parametrize("restarts", [0, 2])
+@pytest.mark.parametrize(("restarts", "driver_max_events"), [(0, 0), (2, 0), (0, 20)])
 def test_files_of_workers_make_the_mirror_and_its_changelog(
-    lake: LakeHarness, used: Counter[str], restarts: int
+    lake: LakeHarness, used: Counter[str], restarts: int, driver_max_events: int
 ) -> None:
-    """After restarts of the connector, some batches have events that were delivered before: Spark writes those."""
-    lake.driver_max_events, lake.open_log = 0, DividedLog
+    """After restarts of the connector, some batches have events that were delivered before: Spark writes those.
+
+    The driver locates the rows of small batches between them.
+    """
+    lake.driver_max_events, lake.open_log = driver_max_events, DividedLog
     source = Source(7 + restarts, partitions=2, with_schemas=False, alters=3)
     source.start(("bigint", "varchar"), rows=20)
     source.run(150)
     lake.write(source.delivered(restarts), gaps=7)
     mirror = lake.mirror(lake.config())
     _, ends = mirror.context.log.offsets()
-    for cut in cuts(7, 5, ends):
+    for cut in cuts(7, 5 if driver_max_events == 0 else 12, ends):
         Rounds(mirror, follows=False).advance(cut)
     assert mirror.summary().paused == {}
     with lake.catalog() as catalog:

@@ -70,10 +70,9 @@ class Split(WriteStrategy):
         absorbed = absorb(table, small, driver_rows(table, change), positions)
         rows = stage_rows(lake, table, change, absorbed.rows)
         failpoints.reach("after-data-files")
-        deletes = StagedDeletes()
+        deletes, superseded = StagedDeletes(), () if change.written is None else change.written.superseded
         if table.snapshot_id is not None:
             own_file = OWN_FILE if absorbed.files.deletes else None
-            superseded = () if change.written is None else change.written.superseded
             found = [*absorbed.positions, *superseded]
             deletes = stage_positions(lake, table, table.snapshot_id, found, own_file)
             failpoints.reach("after-delete-files")
@@ -83,7 +82,10 @@ class Split(WriteStrategy):
         return Staged(
             rows.files,
             deletes,
-            row_changes=RowChanges(known, change.keys, rows.located, rows.files, removed),
+            # The index would take a superseded row for that of its key.
+            row_changes=None
+            if superseded
+            else RowChanges(known, change.keys, rows.located, rows.files, removed),
             small_files=None if table.has_deletion_vectors else small_files,
         )
 
