@@ -22,9 +22,8 @@ from replicator.lake.files.data_files import FilePositions
 from replicator.lake.files.driver_files import data_files, file_style
 from replicator.lake.files.parquet import FileStyle, WrittenFile, remove
 from replicator.lake.files.partitions import DataFileRef
+from replicator.lake.rows.locations import FileKeys
 from replicator.lake.strategies.changes import WrittenRows
-
-_NOT_KEYS = frozenset({"log_key", "pos"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +32,11 @@ class TaskKeys:
 
     keys: pa.Table
     path: str | None
+
+    def located(self) -> FileKeys:
+        """Return the keys of the rows in the file, in the order of the rows."""
+        rows = self.keys.filter(pc.field("pos") != NO_ROW)
+        return FileKeys(rows.drop_columns(["log_key", "pos"]), DataFileRef(self.path or ""))
 
 
 class WorkerFiles:
@@ -60,7 +64,8 @@ class WorkerFiles:
         if not self._fits(table, self._writing.mirror):
             return None
         keys, superseded = last_of_tasks(self._keys)
-        return WrittenRows(self._used(lake, table, self._mirror), keys, superseded)
+        located = None if superseded else [task.located() for task in self._keys if task.path is not None]
+        return WrittenRows(self._used(lake, table, self._mirror), keys, superseded, located)
 
     def remove_unused(self) -> None:
         """Remove the files that no commit got."""
@@ -81,10 +86,10 @@ class WorkerFiles:
 def last_of_tasks(tasks: Sequence[TaskKeys]) -> tuple[pa.Table, list[FilePositions]]:
     """Return each key once, and the positions of the rows that a later task has newer ones of."""
     together = pa.concat_tables([task.keys for task in tasks])
-    names = [name for name in together.column_names if name not in _NOT_KEYS]
     last = driver_last_changes(together.drop_columns("pos"))
+    keys = last.drop_columns(["log_key", "events"])
     if last.num_rows == together.num_rows:
-        return together.select(names), []
+        return keys, []
     newest = last.column("log_key").combine_chunks()
     superseded = []
     for task in tasks:
@@ -92,4 +97,4 @@ def last_of_tasks(tasks: Sequence[TaskKeys]) -> tuple[pa.Table, list[FilePositio
         positions = older.filter(pc.field("pos") != NO_ROW).column("pos")
         if task.path is not None and len(positions):
             superseded.append(FilePositions(DataFileRef(task.path), positions.to_numpy()))
-    return last.select(names), superseded
+    return keys, superseded

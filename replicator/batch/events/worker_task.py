@@ -28,7 +28,7 @@ RESULT: Final = pa.schema(
 """What a task returns. Kinds: numbers, keys, mirror, changelog, unwritten."""
 NO_ROW: Final = -1
 """The position of a key that has no new row: its last event is a delete."""
-_MERGED_ROWS: Final = 200_000
+_MERGED_ROWS: Final = 50_000
 """Changes whose superseded ones are left out at once."""
 
 
@@ -87,13 +87,17 @@ class _TaskFiles:
         self._changes.append(changes_by_key(events, schema))
         self._waiting += events.num_rows
         if self._waiting > _MERGED_ROWS:
-            self._changes, self._waiting = [last_changes_in_order(pa.concat_tables(self._changes))], 0
+            self._changes, self._waiting = [self._last_changes()], 0
         return True
+
+    def _last_changes(self) -> pa.Table:
+        # Values may be parts of the events' texts. Their copies are not, and the texts become free.
+        return last_changes_in_order(pa.concat_tables(self._changes)).combine_chunks()
 
     def close(self) -> Iterator[pa.RecordBatch]:
         """Yield the keys and the files."""
         if self._is_right and self._changes:
-            yield from self._close(last_changes_in_order(pa.concat_tables(self._changes)))
+            yield from self._close(self._last_changes())
         if not self._is_right:
             yield _result("unwritten")
 

@@ -16,7 +16,7 @@ from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import FilePositions
 from replicator.lake.files.deletes import StagedDeletes
 from replicator.lake.files.small_files import SmallFiles
-from replicator.lake.rows.locations import RowLocationCache
+from replicator.lake.rows.locations import FileKeys, RowLocationCache
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.telemetry import get_logger
 
@@ -55,11 +55,13 @@ class WrittenRows:
         files: Iceberg's DataFile objects.
         keys: each changed key once (columns k0, k1, ...), also of deleted rows.
         superseded: rows in the files that later ones replace.
+        located: the keys of the rows of each file; None if some are superseded.
     """
 
     files: Sequence[Any]
     keys: pa.Table
     superseded: Sequence[FilePositions]
+    located: Sequence[FileKeys] | None
 
 
 @dataclass(frozen=True, slots=True)

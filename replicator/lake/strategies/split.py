@@ -138,7 +138,7 @@ def stage_rows(
 ) -> StagedRows:
     """Write rows: on the driver those of `parts`, with Spark the new rows of `change` if it is None."""
     if change.written is not None:
-        return StagedRows(list(change.written.files))
+        return StagedRows(list(change.written.files), change.written.located)
     if parts is not None:
         written = [write_data(lake, table, part) for part in parts]
         located = [
