@@ -201,8 +201,8 @@ def check(
 ) -> None:
     """Compute results as a whole, at the boundaries where they are, and compare them row for row.
 
-    With --repair, a result that differs gets the rows that it should have, in one commit. In its changelog, these
-    changes have the operation `h`; pipelines and consumers that read it get them as any other change.
+    With --repair, a result that differs gets the rows that it should have, in one commit. If a refresh was wrong, its
+    changelog gets the changes too, with the operation `h`: pipelines and consumers that read it get them as any other.
 
     Exits with 1 if a result differs and was not repaired.
     """
