@@ -1,5 +1,6 @@
-"""Results of pipelines on the real MySQL, Debezium, Kafka and Kafka Connect."""
+"""Results of pipelines, and a history, on the real MySQL, Debezium, Kafka and Kafka Connect."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -40,9 +41,25 @@ def await_result(mirrored: MirroredDatabase, mirror: MirrorProcess, doing: str) 
 
 
 def boundary(mirrored: MirroredDatabase) -> str | None:
-    (status,) = list_pipelines(load(mirrored.config))
-    assert status.problem is None, status
-    return status.boundary
+    found = list_pipelines(load(mirrored.config))
+    assert [status.problem for status in found] == [None, None], found
+    return next(status.boundary for status in found if status.name == "labels")
+
+
+def await_versions(mirrored: MirroredDatabase, mirror: MirrorProcess) -> None:
+    """Wait until the history has each version: by the op that began it, and the one that ended it."""
+    lake = load(mirrored.config).lake
+    wanted = {("r", None): 34, ("r", "u"): 7, ("u", None): 7, ("r", "h"): 9}
+
+    def has_versions() -> bool:
+        assert mirror.is_alive(), mirror.tail()
+        with open_catalog(lake) as catalog:
+            rows = catalog.load_table((lake.history_namespace, "still")).scan().to_arrow().to_pylist()
+        found = Counter((row["_version"]["from_op"], row["_version"]["to_op"]) for row in rows)
+        current = {row["id"] for row in rows if row["is_current"]}
+        return found == wanted and current == set(range(41))
+
+    until(has_versions, seconds=START_S, doing="the versions of the rows")
 
 
 def test_result_has_all_changes_of_a_source_that_changes_no_more(
@@ -53,7 +70,8 @@ def test_result_has_all_changes_of_a_source_that_changes_no_more(
         "CREATE TABLE still (id INT PRIMARY KEY, label VARCHAR(30))",
         f"INSERT INTO still VALUES {rows}",
     ]
-    extra = f'{FAST_MIRROR}\n[pipelines]\nevery = "1 second"\n'
+    history = '[[table]]\nname = "{name}.still"\nhistory = "scd2"\n'
+    extra = f'{FAST_MIRROR}\n[pipelines]\nevery = "1 second"\n{history}'
     mirrored = mirror_database(tables=0, seed_rows=False, extra=extra, prepare=prepare)
     folder = mirrored.config.parent / "pipelines"
     folder.mkdir()
@@ -74,4 +92,5 @@ def test_result_has_all_changes_of_a_source_that_changes_no_more(
         assert [(r["phase"], r["changed"]) for r in report["rereads"]] == [("done", 9)]
         awaits("the rows that were read again")
         assert boundary(mirrored) != before
+        await_versions(mirrored, mirror)
         assert mirror.stop() == 0, mirror.tail()
