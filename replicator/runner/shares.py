@@ -129,11 +129,11 @@ def plan_round(
 
 
 def small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
-    """Divide the tasks of a batch into those for the driver, and those for Spark's executors if there are both.
+    """Divide the tables of a batch into those with tasks for the driver only, and those with any for Spark's executors.
 
     The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
     own, are not compiled because of the others.
     """
-    small = [of_table for of_table in tasks if of_table[0].records is not None]
-    large = [of_table for of_table in tasks if of_table[0].records is None]
+    small = [of_table for of_table in tasks if all(task.records is not None for task in of_table)]
+    large = [of_table for of_table in tasks if any(task.records is None for task in of_table)]
     return [group for group in (small, large) if group]

@@ -21,6 +21,7 @@ from replicator.consumer.cursor import Cursor, Point
 from replicator.errors import UsageError
 from replicator.lake.properties import PURGING_KEY, purge_record, recorded_purges
 from replicator.lake.rebuilt_tables import Provenance
+from replicator.log_tables.paused import LogPause
 from replicator.maintenance.history import StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import Step
 from replicator.model.binlog import ConnectorOffset, Watched
@@ -170,6 +171,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
         ResultRecord("r", "f", BOUNDARY, {"shop.a": PROGRESS}, ("k",), True).to_json(),
     ),
     "Pause": (Pause.from_json, Pause("a reason", "a hint", 5, "f").to_json()),
+    "LogPause": (LogPause.from_json, LogPause("a reason", "a hint", 5).to_json()),
     "kept_from_json": (kept_from_json, kept_to_json([KeepRows("ALTER", 5, "b.000001:4")])),
     "fills_from_json": (fills_from_json, fills_to_json({"a": "1"})),
     "rules_from_json": (rules_from_json, rules_to_json({"a": "hash"})),

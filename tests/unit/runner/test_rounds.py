@@ -138,5 +138,6 @@ def test_few_events_are_applied_before_many_and_their_plans_are_not_compiled(tmp
 
     harness.work = work
     harness.mirror.advance({ORDERS: {0: 50_000}, USERS: {0: 5}})
-    assert harness.done == ["shop.users", "shop.orders"]
+    # The first few events of a new table make it.
+    assert harness.done == ["shop.users", "shop.orders", "shop.orders"]
     assert seen["users"] != seen["orders"]
