@@ -16,7 +16,7 @@ class Reading:
         ranges: the offsets, at most as many as a batch may have.
         left: how many offsets come after them.
         gaps: the offsets that the table lacks and Kafka has deleted.
-        recreated: whether the topic was created again, so that its offsets begin anew.
+        recreated: whether the topic was created again, so that its offsets begin at 0 again.
         rewound: the partitions that end before what the table has of them.
     """
 

@@ -14,7 +14,7 @@ def known_pipelines(config: Config, names: Collection[str]) -> PipelineFiles:
     """Return the pipelines of a configuration, among which are the named ones.
 
     Raises:
-        UsageError: there is no pipeline, or none of a name.
+        UsageError: there is no pipeline, or no pipeline with that name.
         PipelineError: the file of a named one cannot be used.
     """
     files = read_pipelines(config)

@@ -267,7 +267,7 @@ def test_histories_beside_pipelines(lake: LakeHarness) -> None:
 
 
 def snapshot_again(source: Source) -> None:
-    """Let the log begin anew, with the rows of all tables as a connector's snapshot reads them."""
+    """Let the log begin again at its first offset, with the rows of all tables as a connector's snapshot reads them."""
     source.records.clear()
     place = replace(source._place(), server_id=0, gtid=None)
     for table in source.tables:
