@@ -18,6 +18,9 @@ _HALTED = ("PAUSED", "STOPPED")
 _HALTED_S = 30.0
 """How long a connector may be shown as stopped after it was resumed: a busy worker takes seconds to start it."""
 
+_FIRST_EVENTS_S = 10.0
+"""How long a new connector may send nothing: it reads all definitions before it sends the first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -37,6 +40,9 @@ class Registered:
 
 def register(config: Config, *, seconds: float = 90) -> Registered:
     """Create or update the connector and wait until its task runs; safe to repeat.
+
+    A new connector runs if it has sent its first event, since what it cannot read fails it before, or if it has sent
+    none for ten seconds.
 
     Raises ConfigError if settings are missing, and ConnectError if Kafka Connect cannot be reached or refuses the
     settings, or if the connector is paused, or its task fails. A connector that was stopped is resumed, since an
@@ -63,13 +69,13 @@ def register(config: Config, *, seconds: float = 90) -> Registered:
         worker.restart(name)
     resumed = before is not None and before.state == "STOPPED"
     try:
-        tasks = _wait(worker, name, seconds)
+        tasks = _wait(worker, name, seconds, is_new=before is None)
     except ConnectError as error:
         if not is_unreadable(error.message):
             raise
         # The table may be of any database.
         _update(worker, before or ConnectorState(name, "RUNNING", {}), settings | ONLY_CAPTURED)
-        tasks = _wait(worker, name, seconds)
+        tasks = _wait(worker, name, seconds, is_new=before is None)
     return Registered(name, before is not None, tasks, resumed)
 
 
@@ -99,9 +105,10 @@ def _update(worker: KafkaConnect, before: ConnectorState, settings: Mapping[str,
             worker.resume(name)
 
 
-def _wait(worker: KafkaConnect, name: str, seconds: float) -> Mapping[int, str]:
+def _wait(worker: KafkaConnect, name: str, seconds: float, *, is_new: bool) -> Mapping[int, str]:
     """Wait until all tasks run in two consecutive polls, since a failing task fails just after its start."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     seen_running = 0
     failed_since: float | None = None
     halted_since: float | None = None
@@ -120,7 +127,7 @@ def _wait(worker: KafkaConnect, name: str, seconds: float) -> Mapping[int, str]:
         if state is not None and halted_since is not None and now - halted_since > _HALTED_S:
             raise _not_running(state)
         seen_running = seen_running + 1 if tasks and set(tasks.values()) == {"RUNNING"} else 0
-        if seen_running >= 2:
+        if seen_running >= 2 and (not is_new or worker.has_sent(name) or now - began > _FIRST_EVENTS_S):
             return tasks
         if now > deadline:
             raise ConnectError(

@@ -134,6 +134,12 @@ class KafkaConnect:
             answer = self._ask("GET", f"/connectors/{name}/config", missing_is_fine=True)
             return None if answer is None else {str(key): str(value) for key, value in answer.items()}
 
+    def has_sent(self, name: str) -> bool:
+        """Return whether a connector has sent anything to any topic since it was created."""
+        with self._understood():
+            answer = self._ask("GET", f"/connectors/{name}/topics", missing_is_fine=True) or {}
+            return bool(answer.get(name, {}).get("topics"))
+
     def offset(self, name: str) -> Mapping[str, Any] | None:
         """Return the source offset last committed by a connector; None if there is none.
 

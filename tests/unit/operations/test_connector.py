@@ -12,7 +12,7 @@ from replicator.config import Config, SourceConfig, parse
 from replicator.errors import ConfigError, ConnectError
 from replicator.model.events import SOURCE
 from replicator.operations.connector import register
-from replicator.sources.connector.settings import connector_config, table_patterns
+from replicator.sources.connector.settings import ONLY_CAPTURED, connector_config, table_patterns
 from tests.support.kafka_connect import Connect, serving
 
 PASSWORD = "hunter2-secret"
@@ -183,6 +183,8 @@ def connect() -> Iterator[Connect]:
 
 
 STATUS, PUT = "GET /connectors/shop/status", "PUT /connectors/shop/config"
+TOPICS = "GET /connectors/shop/topics"
+SENT = {"shop": {"topics": ["shop"]}}
 
 
 def state(word: str, trace: str | None = None) -> dict[str, Any]:
@@ -200,7 +202,10 @@ def test_register_creates_a_connector_and_waits_until_it_runs(connect: Connect) 
     connect.reply(STATUS, 200, state("RUNNING"))
     connect.reply(PUT, 409, {"message": "Cannot complete request momentarily due to stale configuration"})
     connect.reply(PUT, 201, {})
+    connect.reply(TOPICS, 200, {"shop": {"topics": []}})
+    connect.reply(TOPICS, 200, SENT)
     done = register(there(connect))
+    assert connect.count(TOPICS) == 2
     assert (done.name, done.existed, dict(done.tasks)) == ("shop", False, {0: "RUNNING"})
     puts = [body for request, body in connect.asked if request == PUT]
     assert puts == [connector_config(there(connect))] * 2
@@ -253,6 +258,28 @@ def test_register_does_not_stop_a_connector_that_has_the_settings(connect: Conne
     connect.reply(PUT, 200, {})
     register(there(connect))
     assert order(connect, STOP, PUT, RESUME) == [PUT]
+
+
+def test_register_notices_a_table_that_fails_the_snapshot_after_its_task_has_run(connect: Connect) -> None:
+    """Each slow start showed the task as running twice before it had read the definitions."""
+    trace = "java.sql.SQLException: Unable to open underlying table which is differently defined"
+    connect.reply(STATUS, 404)
+    for _ in range(4):
+        connect.reply(STATUS, 200, state("RUNNING"))
+    for _ in range(7):
+        connect.reply(STATUS, 200, state("FAILED", trace))
+    connect.reply(STATUS, 200, STOPPED)
+    connect.reply(STATUS, 200, state("RUNNING"))
+    for request in (STOP, PUT, RESUME):
+        connect.reply(request, 200, {})
+    connect.reply(CONFIG, 200, connector_config(there(connect)))
+    connect.reply(TOPICS, 200, {})
+    for _ in range(3):
+        connect.reply(TOPICS, 200, {"shop": {"topics": []}})
+    connect.reply(TOPICS, 200, SENT)
+    register(there(connect))
+    last = [body for request, body in connect.asked if request == PUT][-1]
+    assert last == connector_config(there(connect)) | ONLY_CAPTURED
 
 
 def test_register_resumes_a_connector_that_an_interrupted_call_has_stopped(connect: Connect) -> None:
