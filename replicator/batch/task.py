@@ -101,9 +101,11 @@ class Segment:
 
     def records(self) -> Records:
         """Return the records of the task: the prefetched ones, else read from the log by Spark."""
-        if self.task.records is None:
-            return SparkRecords(self.context.log.read(self.context.spark, self.task.ranges))
-        return DriverRecords(self.task.records)
+        return self.logged() if self.task.records is None else DriverRecords(self.task.records)
+
+    def logged(self) -> SparkRecords:
+        """Return the records of the task as Spark reads them."""
+        return SparkRecords(self.context.spark, self.context.log, self.task.ranges)
 
 
 class TableAwaits(Exception):  # noqa: N818 no error

@@ -52,9 +52,9 @@ class Decoder:
         found = [self._decode_piece(piece, schema) for piece in _pieces(records)]
         return pa.concat_tables([schema.empty_table(), *found])
 
-    def frame(self, records: DataFrame) -> DataFrame:
+    def frame(self, records: SparkRecords) -> DataFrame:
         """Return the decoded frame of records, decoded by Spark's workers."""
-        return SparkRecords(records).mapped(self.decode, self.schema)
+        return records.mapped(self.decode, self.schema)
 
     def _decode_piece(self, records: pa.Table, schema: pa.Schema) -> pa.Table:
         last = in_range_end(records, self.ranges)

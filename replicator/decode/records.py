@@ -3,22 +3,27 @@
 Records are columns: partition, offset, timestamp, key and value; see `sources.change_log.RECORDS`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]  # its stub lacks it
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.util import PythonEvalType
 
+from replicator.model.commit_marker import OffsetRange
 from replicator.model.common import quoted
+from replicator.sources.change_log import ChangeLog, LogPart
 
 Summary = Callable[[pa.Table], pa.Table]
 """A function of records without tombstones that can be pickled."""
+
+OfTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function of all parts of a Spark task that can be pickled."""
 
 
 class Records(Protocol):
@@ -41,16 +46,62 @@ class DriverRecords:
 
 @dataclass(frozen=True, slots=True)
 class SparkRecords:
-    """Records that Spark reads. Its Python workers apply functions to them, a part at a time."""
+    """Records of a log that Spark reads. Its Python workers apply functions to them."""
 
-    frame: DataFrame
+    spark: SparkSession
+    log: ChangeLog
+    ranges: Sequence[OffsetRange]
 
     def summarized(self, summary: Summary, schema: pa.Schema) -> pa.Table:
         return self.mapped(summary, schema).toArrow()
 
     def mapped(self, function: Summary, schema: pa.Schema) -> DataFrame:
-        """Return the rows, of `schema`, that `function` returns for each part. Lazy."""
-        return mapped_in_workers(self.frame, partial(_of_events, function), schema)
+        """Return the rows, of `schema`, that `function` returns for each part, without tombstones. Lazy."""
+        return self.run(partial(_each_part, partial(_of_events, function)), schema)
+
+    def run(self, function: OfTask, schema: pa.Schema) -> DataFrame:
+        """Return the rows, of `schema`, of a function that gets all records of a Spark task, a part at a time. Lazy."""
+        return run_on_log(self.spark, self.log, self.ranges, function, schema)
+
+
+def run_on_log(
+    spark: SparkSession, log: ChangeLog, ranges: Sequence[OffsetRange], function: OfTask, schema: pa.Schema
+) -> DataFrame:
+    """Return the rows, of `schema`, of a function of the records of each Spark task. Lazy.
+
+    The workers read the log themselves if they can.
+    """
+    parts = log.parts(ranges, spark.sparkContext.defaultParallelism)
+    if parts is None:
+        return run_in_workers(log.read(spark, ranges), function, schema)
+    return run_on_parts(spark, parts, function, schema)
+
+
+def mapped_parts(
+    spark: SparkSession,
+    parts: Sequence[LogPart],
+    function: Callable[[pa.Table], pa.Table],
+    schema: pa.Schema,
+) -> DataFrame:
+    """Return the rows, of `schema`, that a function returns for each batch of records of some parts. Lazy."""
+    return run_on_parts(spark, parts, partial(_each_part, function), schema)
+
+
+def run_on_parts(
+    spark: SparkSession, parts: Sequence[LogPart], function: OfTask, schema: pa.Schema
+) -> DataFrame:
+    """Return the rows, of `schema`, of a function that gets the records of each part of a log. Lazy."""
+    # One row for each task: the number of its part.
+    numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
+    return run_in_workers(numbers, partial(_read_parts, tuple(parts), function), schema)
+
+
+def _read_parts(
+    parts: Sequence[LogPart], function: OfTask, numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from function(parts[number]())
 
 
 def mapped_in_workers(
@@ -60,11 +111,7 @@ def mapped_in_workers(
     return run_in_workers(frame, partial(_each_part, function), schema)
 
 
-def run_in_workers(
-    frame: DataFrame,
-    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: pa.Schema,
-) -> DataFrame:
+def run_in_workers(frame: DataFrame, function: OfTask, schema: pa.Schema) -> DataFrame:
     """Return the rows, of `schema`, of a function that can be pickled and gets all parts of a Spark task. Lazy."""
     wanted = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     # `DataFrame.mapInArrow` does the same, but demands pandas, which PyArrow would import in every process.

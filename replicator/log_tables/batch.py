@@ -189,8 +189,9 @@ class LogBatch:
         if few is not None:
             return stage_few(self.lake, table, decoding, self.settings.event_time, few)
         headers = "headers" in self.settings.record
-        records = self.topics.read(self.lake.spark, ranges, headers=headers)
-        return stage_many(self.lake, table, decoding, self.settings.event_time, records)
+        tasks = self.lake.spark.sparkContext.defaultParallelism
+        parts = self.topics.parts(ranges, tasks, headers=headers)
+        return stage_many(self.lake, table, decoding, self.settings.event_time, parts)
 
     def _set_apart(self, staged: StagedRows) -> None:
         """Add the bad events to the quarantine; those that a batch before has added are not added again."""

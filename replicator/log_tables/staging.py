@@ -11,7 +11,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.decode.records import mapped_in_workers
+from replicator.decode.records import mapped_parts
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.arrow_schemas import arrow_schema
@@ -21,6 +21,7 @@ from replicator.lake.files.spark_tables import rows_of
 from replicator.log_tables.decoding import BAD, Decoded, LogDecoding, fitted, newest_ms
 from replicator.model.common import quoted
 from replicator.model.shapes import Shape, merged
+from replicator.sources.change_log import LogPart
 
 _PIECE: Final = 20_000
 """The driver decodes this number of records at a time."""
@@ -92,17 +93,17 @@ def stage_few(
 
 
 def stage_many(
-    lake: Lake, table: LakeTable, decoding: LogDecoding, event_time: str | None, records: DataFrame
+    lake: Lake, table: LakeTable, decoding: LogDecoding, event_time: str | None, records: Sequence[LogPart]
 ) -> StagedRows:
-    """Stage records that Spark reads. Its workers tell what else they found.
+    """Stage records that Spark's workers read. They tell what else they found.
 
     If a task is repeated, it is counted twice: the numbers are only for the log.
     """
     schema, context = arrow_schema(table.schema_json()), lake.spark.sparkContext
     notes: Accumulator[Notes] = context.accumulator(Notes(), _NotesParam())
-    rows = mapped_in_workers(records, partial(_good, decoding, schema, event_time, notes), schema)
+    rows = mapped_parts(lake.spark, records, partial(_good, decoding, schema, event_time, notes), schema)
     data = list(stage_data(lake, table, _as_table(lake, table, rows)))
-    bad = mapped_in_workers(records, partial(_bad, decoding), BAD) if notes.value.bad else None
+    bad = mapped_parts(lake.spark, records, partial(_bad, decoding), BAD) if notes.value.bad else None
     return StagedRows(data, notes.value, bad)
 
 

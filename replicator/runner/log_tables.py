@@ -4,7 +4,6 @@ The rounds of the mirror begin with changes of tables, and logs may have none fo
 delay the mirror.
 """
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
@@ -12,17 +11,15 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from replicator.config import Config, KafkaLog
-from replicator.errors import JavaGone, ReplicatorError
-from replicator.jvm.spark import first_line, own_session
+from replicator.jvm.spark import own_session
 from replicator.log_tables.batch import Appended
 from replicator.log_tables.service import LogTables, NotAppended, Result
 from replicator.pipelines.query.names import TableName
 from replicator.runner.result_upkeep import ResultUpkeep
+from replicator.runner.side_thread import RETRY_S, SideThread
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.log_tables")
-_RETRY_S: Final = 10.0
-_CLOSE_S: Final = 60.0
 
 
 def append_once(config: Config, spark: SparkSession) -> None:
@@ -42,59 +39,30 @@ def following_logs(config: Config, spark: SparkSession) -> Iterator[None]:
     if not config.log_tables or not isinstance(config.log, KafkaLog):
         yield
         return
-    thread = LogTableThread(config, spark, config.log)
-    thread.start()
-    try:
+    appends = _Appends(config, spark, config.log)
+    with closing(SideThread("log tables", appends.round, _report, end=appends.close)) as thread:
+        thread.start()
         yield
-    finally:
-        thread.close()
 
 
-class LogTableThread:
+class _Appends:
     """Appends to log tables at the interval `apply.trigger`, and at once while there is more."""
 
     def __init__(self, config: Config, spark: SparkSession, log: KafkaLog) -> None:
         self._config, self._spark, self._kafka = config, spark, log
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log tables", daemon=True)
         self._tables: LogTables | None = None
-        self._reported: str | None = None
         self._upkeep = ResultUpkeep(config)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
     def close(self) -> None:
-        """Stop after the batch that runs now. If it takes long, it is left: it would be as if it was killed."""
-        self._stopping.set()
-        self._thread.join(_CLOSE_S)
+        """Close the clients of Kafka."""
+        if self._tables is not None:
+            self._tables.close()
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    pause = self._round()
-                except JavaGone:
-                    # The mirror notices it too, and ends.
-                    return
-                except ReplicatorError as error:
-                    pause = _RETRY_S
-                    self._report(error.message, error.hint)
-                except Exception as error:  # noqa: BLE001 - the thread must not end silently
-                    pause = _RETRY_S
-                    self._report(first_line(error), None)
-                self._stopping.wait(pause)
-        finally:
-            if self._tables is not None:
-                self._tables.close()
-
-    def _round(self) -> float:
+    def round(self) -> float:
         """Append what is new; return the seconds until the next round."""
         if self._tables is None:
             self._tables = LogTables.open(self._config, own_session(self._spark), self._kafka)
         results = self._tables.round()
-        self._reported = None
         _log(results)
         self._maintain(self._tables, results)
         if any(isinstance(result, Appended) and result.left for result in results):
@@ -111,10 +79,9 @@ class LogTableThread:
         for name, files in tables.expire().items():
             _LOG.info("old partitions deleted", table=name, files=files)
 
-    def _report(self, reason: str, hint: str | None) -> None:
-        if self._reported != reason:
-            self._reported = reason
-            _LOG.warning("log tables wait", reason=reason, next=hint, in_seconds=_RETRY_S)
+
+def _report(reason: str, hint: str | None) -> None:
+    _LOG.warning("log tables wait", reason=reason, next=hint, in_seconds=RETRY_S)
 
 
 def _log(results: Sequence[Result]) -> None:

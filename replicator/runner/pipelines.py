@@ -7,14 +7,14 @@ is followed without a restart.
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from replicator.config import Config
-from replicator.errors import ConfigError, JavaGone, ReplicatorError, UsageError
-from replicator.jvm.spark import first_line, own_session
+from replicator.errors import ConfigError, UsageError
+from replicator.jvm.spark import own_session
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.pipelines.files import Pipeline, PipelineFiles, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
@@ -24,13 +24,12 @@ from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
 from replicator.runner.result_upkeep import ResultUpkeep
+from replicator.runner.side_thread import SideThread
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.pipelines")
-_RETRY_S: Final = 10.0
 _WAIT_S: Final = 60.0
 """How long a run that ends waits for the inputs of pipelines."""
-_CLOSE_S: Final = 60.0
 _LOOK_S: Final = 10.0
 """How often the folder of the pipelines is looked at."""
 
@@ -51,9 +50,8 @@ def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event 
 def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
     """Keep the results of pipelines current while the block runs."""
     with ExitStack() as running:
-        refreshes = PipelineThread(config, spark)
-        refreshes.start()
-        running.callback(refreshes.close)
+        refreshes = _Refreshes(config, spark)
+        running.enter_context(closing(refreshes.thread)).start()
         if config.pipelines.check_every is not None:
             from replicator.runner.result_checks import ResultChecks  # noqa: PLC0415 - it imports PyIceberg
 
@@ -63,13 +61,17 @@ def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
         yield
 
 
-class PipelineThread:
-    """Refreshes pipelines at their intervals."""
+class _Refreshes:
+    """Refreshes pipelines at their intervals.
+
+    Attributes:
+        thread: in which it does so, from its start.
+    """
 
     def __init__(self, config: Config, spark: SparkSession) -> None:
         self._config, self._spark = config, spark
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pipelines", daemon=True)
+        self.thread = SideThread("pipelines", self._round, _warn)
+        self._retry = True
         self._due: dict[str, float] = {}
         self._reported: dict[str, str] = {}
         self._pipelines: Pipelines | None = None
@@ -77,33 +79,7 @@ class PipelineThread:
         self._session: SparkSession | None = None
         self._upkeep = ResultUpkeep(config)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop after the refresh that runs now. If it takes long, it is left: it would be as if it was killed."""
-        self._stopping.set()
-        self._thread.join(_CLOSE_S)
-
-    def _run(self) -> None:
-        retry = True
-        while not self._stopping.is_set():
-            try:
-                pause = self._round(retry=retry)
-                retry = False
-            except JavaGone:
-                # The mirror notices it too, and ends.
-                return
-            except ReplicatorError as error:
-                pause = _RETRY_S
-                self._report("", error.message, error.hint)
-            except Exception as error:  # noqa: BLE001 - the thread must not end silently
-                pause = _RETRY_S
-                _LOG.error("pipelines failed", reason=first_line(error))
-            self._stopping.wait(pause)
-
-    def _round(self, *, retry: bool) -> float:
+    def _round(self) -> float:
         """Refresh what is due; return the seconds until the next round."""
         try:
             files = read_pipelines(self._config)
@@ -121,8 +97,9 @@ class PipelineThread:
         if due:
             wait = min(self._every(d) for d in definitions)
             results = refresh_when_reached(
-                pipelines, read, due, wait=wait, retry=retry, stopping=self._stopping
+                pipelines, read, due, wait=wait, retry=self._retry, stopping=self.thread.stopping
             )
+            self._retry = False
             _log(results, self._reported)
             written = [r.table for r in results if isinstance(r, Refreshed) and r.outcome is not Outcome.SAME]
             tables = [name for table in written for name in (table, table.changes)]
@@ -154,7 +131,11 @@ class PipelineThread:
     def _report(self, name: str, reason: str, hint: str | None) -> None:
         if self._reported.get(name) != reason:
             self._reported[name] = reason
-            _LOG.warning("pipelines cannot be refreshed", reason=reason, next=hint)
+            _warn(reason, hint)
+
+
+def _warn(reason: str, hint: str | None) -> None:
+    _LOG.warning("pipelines cannot be refreshed", reason=reason, next=hint)
 
 
 def _log(results: Sequence[Result], reported: dict[str, str]) -> None:

@@ -1,6 +1,6 @@
 """Define the interface between the engine and any kind of change log."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -23,6 +23,10 @@ RECORDS: Final = pa.schema(
     ]
 )
 """Records of one topic; `timestamp` in milliseconds."""
+
+
+LogPart = Callable[[], Iterator[pa.RecordBatch]]
+"""Yields a part of a log (see RECORDS) in offset order; it can be pickled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,13 @@ class ChangeLog(Protocol):
         """Read the records of `ranges`, all of one topic: partition, offset, timestamp (ms), key, value.
 
         Lazy; fails at execution if records of a range are no longer in the log.
+        """
+        ...
+
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart] | None:
+        """Return at most `tasks` parts of `ranges` that Spark's Python workers read by themselves.
+
+        None if Java must read them (see `read`). A part fails as `fetch` does.
         """
         ...
 

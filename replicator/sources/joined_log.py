@@ -22,7 +22,7 @@ from replicator.sources.archive.format import Manifest, PartitionKey
 from replicator.sources.archive.joints import Joint, Joints, LiveTopic, joined, split
 from replicator.sources.archive.reader import load_manifest
 from replicator.sources.archive.storage import Storage
-from replicator.sources.change_log import ChangeLog, Offsets, TooLarge
+from replicator.sources.change_log import ChangeLog, LogPart, Offsets, TooLarge
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.log")
@@ -279,6 +279,11 @@ class JoinedLog:
         if live:
             frames.append(self._live.read(spark, live))
         return reduce(DataFrame.unionByName, frames)
+
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart] | None:
+        """See `ChangeLog`. Java reads the archive."""
+        archived, live = split(ranges, self._joints)
+        return None if archived else self._live.parts(live, tasks)
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         try:

@@ -1,16 +1,16 @@
 """Topics in memory, as a broker has them: some events may be deleted, and a topic created again."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
-from replicator.jvm.spark import local_frame
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.change_log import RECORDS
+from replicator.sources.change_log import RECORDS, LogPart
+from replicator.sources.kafka.messages import HEADERS
 from replicator.sources.kafka.topic_states import TopicState
-from replicator.sources.kafka.topics import HEADERS
+from replicator.sources.kafka.worker_reads import divided
 
 Record = tuple[bytes | None, bytes | None, dict[str, bytes]]
 """Key, value and headers."""
@@ -60,9 +60,9 @@ class MemoryTopics:
             if name in topics
         }
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame:
-        rows = self._records(ranges)
-        return local_frame(spark, rows if headers else rows.drop_columns(["headers"]))
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool) -> list[LogPart]:
+        found = [self._records(part) for part in divided(ranges, tasks)]
+        return [partial(_batches, rows if headers else rows.drop_columns(["headers"])) for rows in found]
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> pa.Table | None:
         found = self._records(ranges)
@@ -87,3 +87,7 @@ class MemoryTopics:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _batches(records: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from records.to_batches()

@@ -218,7 +218,7 @@ def _events(segment: Segment, decoding: Decoding, schema: BatchSchema | None = N
         writing = None if schema is None else worker_writing(segment, schema, decoder)
         if writing is not None:
             return written_events(segment, writing)
-        return task.executor.materialize(decoder.frame(context.log.read(context.spark, task.ranges)))
+        return task.executor.materialize(decoder.frame(segment.logged()))
     rows = Decoder(parser, decoding).decode(task.records)
     return DriverEvents(rows, lambda: local_frame(context.spark, rows))
 

@@ -10,7 +10,6 @@ from replicator.batch.events.worker_task import RESULT, WorkerWriting, numbers_o
 from replicator.batch.task import Segment
 from replicator.batch.values import BatchSchema
 from replicator.decode.decoder import Decoder
-from replicator.decode.records import run_in_workers
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.driver_files import file_style
 from replicator.lake.files.parquet import FileStyle, WrittenFile
@@ -55,8 +54,8 @@ def _style(segment: Segment, role: LakeRole, columns: Iterable[str]) -> FileStyl
 
 def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
     """Decode and write the records of a segment, in one Spark job."""
-    context, ranges, decoder = segment.context, segment.task.ranges, writing.decoder
-    found = run_in_workers(context.log.read(context.spark, ranges), writing, RESULT).toArrow()
+    decoder, records = writing.decoder, segment.logged()
+    found = records.run(writing, RESULT).toArrow()
     rows = found.to_pylist()
     parts = [row["content"] for row in rows if row["kind"] == "numbers"]
     numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
@@ -68,9 +67,7 @@ def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
             for kind in ("mirror", "changelog")
         )
         files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
-    return WrittenEvents(
-        numbers, files, lambda: SPARK.materialize(decoder.frame(context.log.read(context.spark, ranges)))
-    )
+    return WrittenEvents(numbers, files, lambda: SPARK.materialize(decoder.frame(records)))
 
 
 def _unpacked(content: bytes) -> pa.Table:

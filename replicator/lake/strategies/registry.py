@@ -1,4 +1,7 @@
-"""The write strategies by their names in the configuration: a further one is a class and an entry here."""
+"""The write strategies by their names in the configuration.
+
+A further one is a class, an entry here, and its name in `config.models.Strategy`.
+"""
 
 from collections.abc import Mapping
 from typing import Final

@@ -46,7 +46,7 @@ class History:
 
     @property
     def fingerprint(self) -> str:
-        """What its rows depend on, as a hash."""
+        """What its rows depend on, as a hash; it begins with the version of `versions_of` and of the layout."""
         return sha256(f"history-1 {self.kind} {self.columns!r}".encode()).hexdigest()[:16]
 
     def tracked(self, columns: Collection[str], key: Collection[str]) -> list[str]:

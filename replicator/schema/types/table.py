@@ -1,7 +1,8 @@
 """The types of MySQL, one entry each: what the connector makes of it, how it is read, compared and widened.
 
-A further type is one entry of `TYPES`. Its values come by events (`event`, a name in `mysql.FORMS`), by queries
-(`wire`), and as bounds of parts of a table (`key`); a check compares them in a `canonical` form.
+A further type is one entry of `TYPES`, if the forms exist that it names. Its values come by events (`event`, a name in
+`mysql.FORMS`), by queries (`wire`), and as bounds of parts of a table (`key`); a check compares them in a `canonical`
+form.
 """
 
 from collections.abc import Callable, Mapping

@@ -187,6 +187,9 @@ class ArchiveChangeLog:
         files = spark.read.format("avro").option("avroSchema", _AVRO_SCHEMA).load(self._paths(names))
         return files.where(wanted).select("partition", "offset", "timestamp", "key", "value")
 
+    def parts(self, _ranges: Sequence[OffsetRange], _tasks: int) -> None:
+        """Return None: Java reads archives."""
+
     def _paths(self, names: Sequence[str]) -> list[str]:
         """Return the paths of files for Spark, after their checksums were verified."""
         if self._staged is not None:

@@ -6,17 +6,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from replicator.config import KafkaLog
-from replicator.errors import DataLossError, LogUnavailable
+from replicator.errors import LogUnavailable
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
 from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
-from replicator.sources.kafka.admin import PATIENT_S, QUIET, KafkaAdmin, kafka_errors, translated
+from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin, kafka_errors
+from replicator.sources.kafka.messages import CONSUMER_OPTIONS, is_end
+from replicator.sources.kafka.worker_reads import KafkaPart, divided
 
 _SPLIT_ABOVE: Final = 50_000
 """Above this number of events in a batch, several tasks read one partition."""
@@ -36,16 +38,6 @@ FETCH_OPTIONS: Final = {
 
 _FETCHED_AT_ONCE: Final = 1_000
 _GATHER_S: Final = 0.02
-_CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
-    **QUIET,
-    # The group is never joined and no offsets are committed; the client requires a name.
-    "group.id": "replicator",
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
-    "fetch.wait.max.ms": 10,
-}
 
 
 def _fetch_sizes(records: int) -> dict[str, str]:
@@ -96,7 +88,7 @@ class KafkaChangeLog:
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         return self._admin.compacted(topics)
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange], *, headers: bool = False) -> DataFrame:
+    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
         topic = ranges[0].topic
         most = max(r.count for r in ranges)
         options = self._log.spark_options() | FETCH_OPTIONS | _fetch_sizes(most)
@@ -109,12 +101,15 @@ class KafkaChangeLog:
         cores = spark.sparkContext.defaultParallelism
         if len(ranges) < cores and sum(r.count for r in ranges) > _SPLIT_ABOVE:
             reader = reader.option("minPartitions", cores)
-        if headers:
-            reader = reader.option("includeHeaders", "true")
-        further = ["headers"] if headers else []
         return reader.load().select(
-            "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "key", "value", *further
+            "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "key", "value"
         )
+
+    def parts(
+        self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool = False
+    ) -> Sequence[KafkaPart]:
+        options = self._log.client_options()
+        return [KafkaPart(options, part, headers) for part in divided(ranges, tasks)]
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         found = Collected(max_bytes)
@@ -178,7 +173,7 @@ class KafkaChangeLog:
                     if r is None:
                         continue
                     offset = message.offset() or 0
-                    at_end = self._is_end(message, r)
+                    at_end = is_end(message, r, self._log.bootstrap_servers)
                     if not at_end and offset < r.end:
                         yield r, message
                     # A transaction's end marker at the end of a range is not a record; the end of the log is reported.
@@ -191,23 +186,9 @@ class KafkaChangeLog:
         """Assign this log's consumer to the start of `ranges`; created once, as that takes longer than a small read."""
         if self._consumer is None:
             with kafka_errors(self._log.bootstrap_servers):
-                self._consumer = Consumer(self._log.client_options() | dict(_CONSUMER_OPTIONS))
+                self._consumer = Consumer(self._log.client_options() | dict(CONSUMER_OPTIONS))
         self._consumer.assign([TopicPartition(r.topic, r.partition, r.start) for r in ranges])
         return self._consumer
-
-    def _is_end(self, message: Message, r: OffsetRange) -> bool:
-        """Return whether this message reports the end of the partition. Raises if it reports any other error."""
-        error = message.error()
-        if error is None:
-            return False
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 the public name of the code
-            return True
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
-            raise DataLossError(
-                f"{r.topic} partition {r.partition}: offset {r.start} is no longer in the log",
-                "replay an archive that has it, or drop the lake table and run a new snapshot",
-            )
-        raise translated(error, self._log.bootstrap_servers)
 
 
 def _by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:

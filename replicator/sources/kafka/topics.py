@@ -1,19 +1,17 @@
 """Read topics that are named one by one, and whose records may be anything."""
 
 from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from replicator.config import KafkaLog
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.change_log import RECORDS
+from replicator.sources.change_log import RECORDS, LogPart
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka.log import KafkaChangeLog
+from replicator.sources.kafka.messages import HEADERS, headers_of
 from replicator.sources.kafka.topic_states import TopicState, topic_states
-
-HEADERS: Final = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
 class Topics(Protocol):
@@ -23,8 +21,8 @@ class Topics(Protocol):
         """Return the state of each topic that exists. Raises LogUnavailable."""
         ...
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame:
-        """Read the records of ranges of one topic, as `KafkaChangeLog.read`; with their `headers` if wanted."""
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool) -> Sequence[LogPart]:
+        """Return parts of ranges of one topic, as `KafkaChangeLog.parts`; with their `headers` if wanted."""
         ...
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> pa.Table | None:
@@ -51,19 +49,19 @@ class KafkaTopics:
     def states(self, topics: Collection[str]) -> dict[str, TopicState]:
         return topic_states(self._admin, topics)
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange], *, headers: bool) -> DataFrame:
-        return self._log.read(spark, ranges, headers=headers)
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool) -> Sequence[LogPart]:
+        return self._log.parts(ranges, tasks, headers=headers)
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> pa.Table | None:
         columns: tuple[list[object], ...] = tuple([] for _ in range(len(RECORDS) + 1))
         left = max_bytes
         for r, message in self._log.messages(ranges):
-            value, headers = message.value(), message.headers()
+            value = message.value()
             left -= len(value or b"")
             if left < 0:
                 return None
-            pairs = [{"key": pair[0], "value": _bytes(pair[1])} for pair in headers or ()]
-            cells = (r.partition, message.offset(), message.timestamp()[1], message.key(), value, pairs)
+            timestamp, headers = message.timestamp()[1], headers_of(message)
+            cells = (r.partition, message.offset(), timestamp, message.key(), value, headers)
             for column, cell in zip(columns, cells, strict=True):
                 column.append(cell)
         schema = RECORDS.append(HEADERS)
@@ -71,7 +69,3 @@ class KafkaTopics:
 
     def close(self) -> None:
         self._log.close()
-
-
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

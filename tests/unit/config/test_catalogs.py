@@ -1,14 +1,19 @@
-"""Every kind of catalog is complete: configuration, Spark, PyIceberg and Java libraries read from one entry."""
+"""Every kind of catalog is complete: configuration, Spark, PyIceberg and Java libraries read from one entry.
+
+So is every write strategy.
+"""
 
 from typing import Any, get_args
 
 import pytest
 
+from replicator.config import Strategy
 from replicator.config.catalogs import CATALOGS, FILE_IO_JARS, CatalogName
 from replicator.jvm.jars import AWS, POSTGRESQL
 from replicator.jvm.spark import catalog_conf
 from replicator.lake.catalog.metadata import table_location
 from replicator.lake.reading.reader import catalog_properties
+from replicator.lake.strategies.registry import STRATEGIES
 from tests.support.config import minimal_config
 
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -21,6 +26,10 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 
 def test_every_name_has_an_entry_and_every_entry_is_tested() -> None:
     assert set(CATALOGS) == set(get_args(CatalogName)) == set(_SETTINGS)
+
+
+def test_every_strategy_has_an_entry() -> None:
+    assert set(STRATEGIES) == set(get_args(Strategy))
 
 
 @pytest.mark.parametrize("name", _SETTINGS)

@@ -1,0 +1,82 @@
+"""What Spark's workers read of Kafka by themselves, on a broker inside the client library."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from replicator.config import KafkaLog
+from replicator.errors import DataLossError
+from replicator.model.commit_marker import OffsetRange
+from replicator.sources.change_log import RECORDS
+from replicator.sources.kafka.log import KafkaChangeLog
+from replicator.sources.kafka.messages import HEADERS
+from replicator.sources.kafka.worker_reads import divided
+from tests.support.mock_broker import MockBroker
+
+TOPIC = "shop.shop.t"
+
+
+@pytest.fixture
+def broker() -> MockBroker:
+    return MockBroker()
+
+
+@pytest.fixture
+def log(broker: MockBroker) -> KafkaChangeLog:
+    return KafkaChangeLog(KafkaLog(kind="kafka", bootstrap_servers=broker.servers, topic_prefix="shop"))
+
+
+def test_parts_have_each_record_of_the_ranges_once_and_in_order(
+    log: KafkaChangeLog, broker: MockBroker
+) -> None:
+    broker.send(TOPIC, *(str(i).encode() for i in range(50)), partition=0)
+    broker.send(TOPIC, *(str(i).encode() for i in range(30)), partition=2)
+    ranges = [OffsetRange(TOPIC, 0, 5, 45), OffsetRange(TOPIC, 2, 0, 30)]
+    parts = [pickle.loads(pickle.dumps(part)) for part in log.parts(ranges, 3)]
+    read = [pa.Table.from_batches(part(), RECORDS).to_pylist() for part in parts]
+    assert [len(rows) for rows in read] == [24, 24, 22]
+    found = [(row["partition"], row["offset"], row["value"]) for rows in read for row in rows]
+    wanted = [(r.partition, offset, str(offset).encode()) for r in ranges for offset in range(r.start, r.end)]
+    assert found == wanted
+
+
+def test_part_has_headers_if_they_are_wanted(log: KafkaChangeLog, broker: MockBroker) -> None:
+    broker.send(TOPIC, b"1", partition=1)
+    (part,) = log.parts([OffsetRange(TOPIC, 1, 0, 1)], 2, headers=True)
+    (batch,) = part()
+    assert batch.schema == RECORDS.append(HEADERS)
+    assert batch.column("headers").to_pylist() == [[]]
+
+
+def test_part_fails_if_records_were_deleted(log: KafkaChangeLog, broker: MockBroker) -> None:
+    broker.send(TOPIC, b"1", partition=1)
+    (part,) = log.parts([OffsetRange(TOPIC, 1, 7, 9)], 1)
+    with pytest.raises(DataLossError, match="offset 7 is no longer in the log"):
+        list(part())
+
+
+def test_part_shows_no_secret() -> None:
+    log = KafkaLog(
+        kind="kafka",
+        bootstrap_servers="127.0.0.1:1",
+        topic_prefix="shop",
+        options={"sasl.username": "a-login"},
+    )
+    assert "a-login" not in repr(KafkaChangeLog(log).parts([OffsetRange(TOPIC, 0, 0, 1)], 1))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "tasks", "counts"),
+    [
+        ([(0, 0, 10)], 3, [[4], [4], [2]]),
+        ([(0, 0, 10), (1, 3, 3), (2, 0, 2)], 2, [[6], [4, 2]]),
+        ([(0, 5, 6)], 4, [[1]]),
+        ([(0, 0, 0)], 4, []),
+    ],
+)
+def test_ranges_are_divided_into_parts_of_the_same_size(
+    ranges: list[tuple[int, int, int]], tasks: int, counts: list[list[int]]
+) -> None:
+    found = divided([OffsetRange(TOPIC, *r) for r in ranges], tasks)
+    assert [[r.count for r in part] for part in found] == counts
