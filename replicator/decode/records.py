@@ -17,7 +17,7 @@ from pyspark.util import PythonEvalType
 
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.common import quoted
-from replicator.sources.change_log import ChangeLog, LogPart
+from replicator.sources.change_log import RECORDS, ChangeLog, LogPart
 
 Summary = Callable[[pa.Table], pa.Table]
 """A function of records without tombstones that can be pickled."""
@@ -102,6 +102,19 @@ def _read_parts(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from function(parts[number]())
+
+
+def few_records(spark: SparkSession, log: ChangeLog, ranges: Sequence[OffsetRange]) -> pa.Table:
+    """Return few records of a log (`RECORDS`), without a Spark job if that is possible.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+        DataLossError: records of a range are no longer in the log.
+    """
+    parts = log.parts(ranges, 1)
+    if parts is None:
+        return log.read(spark, ranges).toArrow()
+    return pa.Table.from_batches((batch for part in parts for batch in part()), RECORDS)
 
 
 def mapped_in_workers(

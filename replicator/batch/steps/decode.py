@@ -23,7 +23,7 @@ from replicator.config import TableOptions
 from replicator.decode.decoder import Decoder
 from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.event_frame import EVENT_DETAILS
-from replicator.decode.records import DriverRecords
+from replicator.decode.records import DriverRecords, few_records
 from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
@@ -148,7 +148,7 @@ def _fetch_first_events(segment: Segment) -> pa.Table:
     each = -(-_FIRST_EVENTS // len(task.ranges))
     heads = [replace(r, end=min(r.end, r.start + each)) for r in task.ranges]
     if task.records is None:
-        first = context.log.read(context.spark, heads).toArrow()
+        first = few_records(context.spark, context.log, heads)
     else:
         partition, offset = pc.field("partition"), pc.field("offset")
         inside = [(partition == r.partition) & (offset < r.end) for r in heads]
