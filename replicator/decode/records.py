@@ -61,20 +61,8 @@ class SparkRecords:
 
     def run(self, function: OfTask, schema: pa.Schema) -> DataFrame:
         """Return the rows, of `schema`, of a function that gets all records of a Spark task, a part at a time. Lazy."""
-        return run_on_log(self.spark, self.log, self.ranges, function, schema)
-
-
-def run_on_log(
-    spark: SparkSession, log: ChangeLog, ranges: Sequence[OffsetRange], function: OfTask, schema: pa.Schema
-) -> DataFrame:
-    """Return the rows, of `schema`, of a function of the records of each Spark task. Lazy.
-
-    The workers read the log themselves if they can.
-    """
-    parts = log.parts(ranges, spark.sparkContext.defaultParallelism)
-    if parts is None:
-        return run_in_workers(log.read(spark, ranges), function, schema)
-    return run_on_parts(spark, parts, function, schema)
+        tasks = self.spark.sparkContext.defaultParallelism
+        return run_on_parts(self.spark, self.log.parts(self.ranges, tasks), function, schema)
 
 
 def mapped_parts(
@@ -104,17 +92,14 @@ def _read_parts(
             yield from function(parts[number]())
 
 
-def few_records(spark: SparkSession, log: ChangeLog, ranges: Sequence[OffsetRange]) -> pa.Table:
-    """Return few records of a log (`RECORDS`), without a Spark job if that is possible.
+def few_records(log: ChangeLog, ranges: Sequence[OffsetRange]) -> pa.Table:
+    """Return few records of a log (`RECORDS`) without a Spark job.
 
     Raises:
         LogUnavailable: the log does not answer.
         DataLossError: records of a range are no longer in the log.
     """
-    parts = log.parts(ranges, 1)
-    if parts is None:
-        return log.read(spark, ranges).toArrow()
-    return pa.Table.from_batches((batch for part in parts for batch in part()), RECORDS)
+    return pa.Table.from_batches((batch for part in log.parts(ranges, 1) for batch in part()), RECORDS)
 
 
 def mapped_in_workers(

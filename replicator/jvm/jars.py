@@ -110,8 +110,6 @@ SPARK = JarSet(
         "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
         # 4.1.1 is the newest whose whole tree resolves; it works with later 4.1 releases of Spark
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-        # Reads archives.
-        "org.apache.spark:spark-avro_2.13:4.1.1",
         "org.xerial:sqlite-jdbc:3.50.3.0",
         # Reads tables of the source; the version that Debezium uses.
         "com.mysql:mysql-connector-j:9.1.0",

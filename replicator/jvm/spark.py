@@ -37,14 +37,6 @@ _CODEGEN: Final = {
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
 
-_KAFKA_CONSUMERS: Final = {
-    # Each read creates its own consumers, which are of no use to the next one. Spark keeps them for minutes, with all
-    # records that they returned or read ahead: with many tables they filled the heap.
-    f"spark.kafka.consumer.{cache}.{setting}": "1s"
-    for cache in ("cache", "fetchedData.cache")
-    for setting in ("timeout", "evictorThreadRunInterval")
-}
-
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 _END_S: Final = 1.0
 """A process whose connections break has usually ended within this time."""
@@ -274,7 +266,6 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-        **_KAFKA_CONSUMERS,
         # The driver holds only small numbers of rows: one task, and one file if they are written.
         "spark.sql.leafNodeDefaultParallelism": "1",
         # Spark traverses the rows of a local relation in each step of planning.

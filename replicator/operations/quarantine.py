@@ -158,8 +158,7 @@ def _records(log: ChangeLog, events: Sequence[QuarantinedEvent]) -> tuple[pa.Tab
 @contextmanager
 def _log(config: Config) -> Iterator[ChangeLog]:
     if isinstance(config.log, ArchiveLog):
-        with closing(open_archive(config)) as archive:
-            yield archive
+        yield open_archive(config)
     else:
         with closing(open_kafka_log(config, config.log)) as log:
             yield log

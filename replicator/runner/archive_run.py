@@ -41,9 +41,7 @@ def open_archive(config: Config, location: str | Path | None = None) -> ArchiveC
         if not isinstance(config.log, ArchiveLog):
             raise UsageError("the configured log is not an archive", "name an archive")
         location = config.log.path
-    log = ArchiveChangeLog(
-        open_storage(location, config.lake.catalog_options), config.log.topic_prefix, staging_folder(config)
-    )
+    log = ArchiveChangeLog(open_storage(location, config.lake.catalog_options), config.log.topic_prefix)
     recorded = log.reader.manifest.topic_prefix
     if log.topic_prefix != recorded:
         raise ConfigError(
@@ -51,12 +49,6 @@ def open_archive(config: Config, location: str | Path | None = None) -> ArchiveC
             f'set topic_prefix = "{recorded}" in [log]',
         )
     return log
-
-
-def staging_folder(config: Config) -> Path | None:
-    """Return the folder for copies of an archive's files in an object store; None if Spark reads the store itself."""
-    # The executors of a cluster cannot read files of this machine.
-    return config.mirror.state_dir / "archive" if config.spark.is_local else None
 
 
 def limit_archive(log: ArchiveChangeLog, wanted: ReplayRange) -> Mapping[PartitionKey, int]:

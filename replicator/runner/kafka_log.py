@@ -1,7 +1,6 @@
 """Open the log of a mirror that follows Kafka."""
 
 from replicator.config import Config, KafkaLog
-from replicator.runner.archive_run import staging_folder
 from replicator.sources.archive import open_storage
 from replicator.sources.joined_log import JoinedLog, RecordedPast
 from replicator.sources.kafka.log import KafkaChangeLog
@@ -22,4 +21,4 @@ def open_kafka_log(config: Config, log: KafkaLog) -> FollowedLog:
     if log.archive is None:
         return live
     storage = open_storage(log.archive, config.lake.catalog_options)
-    return JoinedLog(live, RecordedPast(storage, log.topic_prefix, staging_folder(config)))
+    return JoinedLog(live, RecordedPast(storage, log.topic_prefix))

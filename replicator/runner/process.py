@@ -121,14 +121,13 @@ def replay(
     """
     is_whole = archive is None and wanted is None
     log, wanted = open_archive(config, archive), wanted or ReplayRange()
-    with contextlib.closing(log):
-        starts = limit_archive(log, wanted)
-        with _started(config, log, on_batch, wanted.tables) as scheduler:
-            check_range(scheduler, log, wanted, starts)
-            apply_archive(scheduler, on_progress)
-            if is_whole and not scheduler.stopping.is_set():
-                refresh_once(config, scheduler.context.spark, scheduler.stopping)
-        return scheduler.summary()
+    starts = limit_archive(log, wanted)
+    with _started(config, log, on_batch, wanted.tables) as scheduler:
+        check_range(scheduler, log, wanted, starts)
+        apply_archive(scheduler, on_progress)
+        if is_whole and not scheduler.stopping.is_set():
+            refresh_once(config, scheduler.context.spark, scheduler.stopping)
+    return scheduler.summary()
 
 
 @contextlib.contextmanager

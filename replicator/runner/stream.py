@@ -20,12 +20,20 @@ from replicator.jvm.spark import check_java, first_line
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from replicator.sources.change_log import Offsets
-from replicator.sources.kafka.log import FETCH_OPTIONS
 from replicator.sources.kafka.topic_patterns import topic_pattern
 from replicator.telemetry import get_logger
 from replicator.watch.connector_watch import SourceGoal
 
 _LOG: Final = get_logger("replicator.runner.stream")
+_OPTIONS: Final = {
+    "kafka.isolation.level": "read_committed",
+    "failOnDataLoss": "true",
+    # With the defaults, an unavailable broker is noticed only after three minutes.
+    "kafka.default.api.timeout.ms": "20000",
+    "kafka.request.timeout.ms": "15000",
+}
+"""The stream only tells which offsets there are: the records are read by the driver, or by Spark's workers."""
+
 _POLL_S: Final = 0.2
 _FIRST_RETRY_S: Final = 1.0
 _LONGEST_RETRY_S: Final = 5.0
@@ -142,7 +150,7 @@ class KafkaStream:
         source, apply = self.context.config.source, self.context.config.apply
         pattern = topic_pattern(self.log.topic_prefix, source.tables, source.left_out)
         reader = self.context.spark.readStream.format("kafka")
-        reader = reader.options(**self.log.spark_options() | FETCH_OPTIONS)
+        reader = reader.options(**self.log.spark_options() | _OPTIONS)
         reader = reader.option("subscribePattern", pattern)
         reader = reader.option("startingOffsets", starting_offsets(self.scheduler, pattern, first, ends))
         writer = reader.load().writeStream

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
@@ -80,17 +79,11 @@ class ChangeLog(Protocol):
         """
         ...
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Read the records of `ranges`, all of one topic: partition, offset, timestamp (ms), key, value.
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart]:
+        """Return parts of `ranges`, all of one topic, for about `tasks` Spark tasks. A part fails as `fetch` does.
 
-        Lazy; fails at execution if records of a range are no longer in the log.
-        """
-        ...
-
-    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart] | None:
-        """Return at most `tasks` parts of `ranges` that Spark's Python workers read by themselves.
-
-        None if Java must read them (see `read`). A part fails as `fetch` does.
+        Raises:
+            LogUnavailable: the log cannot be read.
         """
         ...
 

@@ -6,13 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
-from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
 from replicator.errors import ArchiveError, DataLossError, LogUnavailable
 from replicator.model.commit_marker import OffsetRange
@@ -44,11 +41,9 @@ class RecordedPast:
     Kafka's first offset. The index and the events are read when they are needed. Safe for several threads.
     """
 
-    def __init__(self, storage: Storage, topic_prefix: str, staging: Path | None = None) -> None:
-        """`staging` is the folder for copies of an object store's files, see `ArchiveChangeLog`."""
+    def __init__(self, storage: Storage, topic_prefix: str) -> None:
         self._storage = storage
         self._prefix = topic_prefix
-        self._staging = staging
         self._manifest: Manifest | None = None
         self._loaded = -math.inf
         self._log: ArchiveChangeLog | None = None
@@ -114,22 +109,24 @@ class RecordedPast:
                 next="run: replicator check",
             )
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """Read `ranges`, all of one topic, as a `ChangeLog` does.
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart]:
+        """Return parts of `ranges`, as a `ChangeLog` does, after their files were verified.
 
         Raises:
             LogUnavailable: the archive cannot be read. After some attempts, its topic is not joined any more.
         """
         with self._reading(ranges):
-            return self._opened(ranges).read(spark, ranges)
+            log = self._opened(ranges)
+            log.verify(ranges)
+            return log.parts(ranges, tasks)
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
-        """Read `ranges` immediately, as a `ChangeLog` does. Raises as `read`."""
+        """Read `ranges` immediately, as a `ChangeLog` does. Raises as `parts`."""
         with self._reading(ranges):
             return self._opened(ranges).fetch(ranges, max_bytes)
 
     def records(self, ranges: Sequence[OffsetRange]) -> list[RawRecord]:
-        """Return the records of `ranges`, in offset order within each partition. Raises as `read`."""
+        """Return the records of `ranges`, in offset order within each partition. Raises as `parts`."""
         if not ranges:
             return []
         with self._reading(ranges):
@@ -140,17 +137,12 @@ class RecordedPast:
                 for e in reader.events(r.topic, r.partition, r.start, r.end)
             ]
 
-    def close(self) -> None:
-        """Delete the files that were copied for Spark."""
-        if self._log is not None:
-            self._log.close()
-
     def _opened(self, ranges: Iterable[OffsetRange]) -> ArchiveChangeLog:
         """Return the archive with an index that has all of `ranges`. Raises ArchiveError."""
         with self._opening:
             if self._log is None:
                 # A file that is missing concerns only the topics that are in it.
-                self._log = ArchiveChangeLog(self._storage, self._prefix, self._staging, check_sizes=False)
+                self._log = ArchiveChangeLog(self._storage, self._prefix, check_sizes=False)
             ends = self._log.reader.end_offsets()
             if any(ends.get((r.topic, r.partition), 0) < r.end for r in ranges):
                 self._log.refresh()
@@ -268,22 +260,15 @@ class JoinedLog:
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         return self._live.compacted(topics)
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        """See `ChangeLog`. If Kafka deletes records before Spark reads them, the next attempt takes the archive's.
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart]:
+        """See `ChangeLog`. If Kafka deletes records before a worker reads them, the next attempt takes the archive's.
 
         Raises:
             LogUnavailable: the archive cannot be read.
         """
         archived, live = split(ranges, self._joints)
-        frames = [self._past.read(spark, archived)] if archived else []
-        if live:
-            frames.append(self._live.read(spark, live))
-        return reduce(DataFrame.unionByName, frames)
-
-    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart] | None:
-        """See `ChangeLog`. Java reads the archive."""
-        archived, live = split(ranges, self._joints)
-        return None if archived else self._live.parts(live, tasks)
+        old = self._past.parts(archived, tasks) if archived else []
+        return [*old, *(self._live.parts(live, tasks) if live else [])]
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         try:
@@ -313,9 +298,8 @@ class JoinedLog:
         self._schema_ends |= found.ends
 
     def close(self) -> None:
-        """Close the connections, and delete the files of the archive that were copied for Spark."""
+        """Close the connections."""
         self._live.close()
-        self._past.close()
 
     def _fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         archived, live = split(ranges, self._joints)

@@ -41,14 +41,11 @@ def replay(
     begin, end = (None if text is None else parse_as_of(text) for text in (after, until))
     wanted = ReplayRange(tables, begin, end, allow_gap)
     log = open_archive(config)
-    try:
-        starts = limit_archive(log, wanted)
-        scheduler = open_scheduler(open_context(config, log, lake.session(config)), only=tables)
-        check_range(scheduler, log, wanted, starts)
-        apply_archive(scheduler)
-        return scheduler.summary()
-    finally:
-        log.close()
+    starts = limit_archive(log, wanted)
+    scheduler = open_scheduler(open_context(config, log, lake.session(config)), only=tables)
+    check_range(scheduler, log, wanted, starts)
+    apply_archive(scheduler)
+    return scheduler.summary()
 
 
 def lake_tables(lake: LakeHarness) -> set[str]:

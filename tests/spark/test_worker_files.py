@@ -1,17 +1,19 @@
 """Large batches: Spark's workers decode them and write their files, which are used only if they are right."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
 from replicator.batch.events.worker_files import WorkerFiles
 from replicator.model.commit_marker import OffsetRange
 from replicator.runner.rounds import Rounds
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.change_log import RECORDS, LogPart
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
 from tests.support.lake_harness import LakeHarness
@@ -44,8 +46,14 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 class DividedLog(ArchiveChangeLog):
     """Gives the records of one key to several Spark tasks, as Kafka does if a topic has fewer partitions than cores."""
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        return super().read(spark, ranges).repartition(2)
+    def parts(self, ranges: Sequence[OffsetRange], _tasks: int) -> Sequence[LogPart]:
+        read = [batch for part in super().parts(ranges, 1) for batch in part()]
+        records = pa.Table.from_batches(read, RECORDS)
+        return [partial(_batches, records.take(list(range(i, len(records), 2)))) for i in range(2)]
+
+
+def _batches(records: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from records.to_batches()
 
 
 @pytest.mark.parametrize(("restarts", "driver_max_events"), [(0, 0), (2, 0), (0, 20)])

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
@@ -14,7 +13,7 @@ from replicator.sources.archive import ArchiveReader, ArchiveWriter
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.joints import LiveTopic
-from replicator.sources.change_log import TooLarge
+from replicator.sources.change_log import LogPart, TooLarge
 
 Kept = dict[PartitionKey, int]
 """(topic, partition) → offset of the oldest record that was not deleted; 0 if it is missing."""
@@ -57,9 +56,12 @@ class KeptLog(ArchiveChangeLog):
         self._check(ranges)
         return super().fetch(ranges, max_bytes)
 
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart]:
         self._check(ranges)
-        return super().read(spark, ranges)
+        return super().parts(ranges, tasks)
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def _check(self, ranges: Sequence[OffsetRange]) -> None:
         for r in ranges:

@@ -148,7 +148,7 @@ def _fetch_first_events(segment: Segment) -> pa.Table:
     each = -(-_FIRST_EVENTS // len(task.ranges))
     heads = [replace(r, end=min(r.end, r.start + each)) for r in task.ranges]
     if task.records is None:
-        first = few_records(context.spark, context.log, heads)
+        first = few_records(context.log, heads)
     else:
         partition, offset = pc.field("partition"), pc.field("offset")
         inside = [(partition == r.partition) & (offset < r.end) for r in heads]

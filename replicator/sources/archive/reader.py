@@ -63,7 +63,9 @@ class ArchiveReader:
         pages = []
         ref = None if self.manifest.pages is None else self.manifest.pages.last
         while ref is not None:
-            page = parse_page(_decoded(self._whole(ref), ref.path), f"{self.storage.location}/{ref.path}")
+            page = parse_page(
+                _decoded(whole_file(self.storage, ref), ref.path), f"{self.storage.location}/{ref.path}"
+            )
             pages.append(page.files)
             ref = page.previous
         files = [entry for page in reversed(pages) for entry in page]
@@ -84,23 +86,30 @@ class ArchiveReader:
             try:
                 sizes |= self.storage.sizes(folder)
             except OSError as error:
-                raise self._missing(f"{folder}/", error) from error
+                raise _missing(self.storage, f"{folder}/", error) from error
         for name, size in wanted.items():
             if name not in sizes:
-                raise self._missing(name, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+                raise _missing(self.storage, name, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
             if sizes[name] != size:
-                raise self._wrong_size(name, sizes[name], size)
+                raise _wrong_size(self.storage, name, sizes[name], size)
 
     def content(self, name: str) -> bytes:
         """Return a container file, whose size and checksum are compared with the index. Raises ArchiveError."""
+        return whole_file(self.storage, self.file(name))
+
+    def file(self, name: str) -> FileRef:
+        """Return what identifies the content of a container file."""
         entry = self.entries[name]
-        return self._whole(FileRef(name, entry.bytes, entry.sha256))
+        return FileRef(name, entry.bytes, entry.sha256)
 
     def writer_schemas(self) -> dict[int, str] | None:
         """Return id → Avro schema as JSON text of events in Avro; None if the archive's events are JSON."""
         if self.manifest.encoding != "avro":
             return None
-        return {writer: _decoded(self._whole(ref), ref.path) for writer, ref in self.manifest.schemas.items()}
+        return {
+            writer: _decoded(whole_file(self.storage, ref), ref.path)
+            for writer, ref in self.manifest.schemas.items()
+        }
 
     def topics(self) -> list[str]:
         """Return the sorted names of the topics with at least one event."""
@@ -144,32 +153,33 @@ class ArchiveReader:
         """Yield every event of one container file, in file order. Raises ArchiveError if it is damaged."""
         return decode_events(self.content(name), f"{self.storage.location}/{name}")
 
-    def _whole(self, ref: FileRef) -> bytes:
-        try:
-            content = self.storage.read(ref.path)
-        except OSError as error:
-            raise self._missing(ref.path, error) from error
-        if len(content) != ref.bytes:
-            raise self._wrong_size(ref.path, len(content), ref.bytes)
-        if ref.sha256 is not None and hashlib.sha256(content).hexdigest() != ref.sha256:
-            raise ArchiveError(
-                f"{self.storage.location}/{ref.path} is damaged: its content does not match its checksum",
-                _RESTORE,
-            )
-        return content
 
-    def _missing(self, name: str, error: OSError) -> ArchiveError:
-        return ArchiveError(
-            f"{self.storage.location}: {name} belongs to the archive but cannot be read "
-            f"({error.strerror or error})",
-            _COPY_AGAIN,
+def whole_file(storage: Storage, ref: FileRef) -> bytes:
+    """Return a file of an archive, whose size and checksum are compared with the index. Raises ArchiveError."""
+    try:
+        content = storage.read(ref.path)
+    except OSError as error:
+        raise _missing(storage, ref.path, error) from error
+    if len(content) != ref.bytes:
+        raise _wrong_size(storage, ref.path, len(content), ref.bytes)
+    if ref.sha256 is not None and hashlib.sha256(content).hexdigest() != ref.sha256:
+        raise ArchiveError(
+            f"{storage.location}/{ref.path} is damaged: its content does not match its checksum", _RESTORE
         )
+    return content
 
-    def _wrong_size(self, name: str, size: int, wanted: int) -> ArchiveError:
-        return ArchiveError(
-            f"{self.storage.location}: {name} has {size} bytes, the archive's index says {wanted}",
-            _COPY_AGAIN,
-        )
+
+def _missing(storage: Storage, name: str, error: OSError) -> ArchiveError:
+    return ArchiveError(
+        f"{storage.location}: {name} belongs to the archive but cannot be read ({error.strerror or error})",
+        _COPY_AGAIN,
+    )
+
+
+def _wrong_size(storage: Storage, name: str, size: int, wanted: int) -> ArchiveError:
+    return ArchiveError(
+        f"{storage.location}: {name} has {size} bytes, the archive's index says {wanted}", _COPY_AGAIN
+    )
 
 
 def load_manifest(storage: Storage) -> Manifest:
@@ -197,9 +207,21 @@ def find_manifest(storage: Storage) -> Manifest | None:
 
 def decode_events(content: bytes, name: str) -> Iterator[Event]:
     """Yield every event of a container file's content; `name` is for errors. Raises ArchiveError if it is damaged."""
+    return map(_event, decode_records(content, name))
+
+
+def decode_records(content: bytes, name: str, number: int = 0, of: int = 1) -> Iterator[Mapping[str, Any]]:
+    """Yield the records, as `EVENT_SCHEMA`, of those blocks of a container file whose number modulo `of` is `number`.
+
+    `name` is for errors.
+
+    Raises:
+        ArchiveError: the file is damaged.
+    """
     try:
-        for record in fastavro.reader(io.BytesIO(content)):
-            yield _event(record)
+        for i, block in enumerate(fastavro.block_reader(io.BytesIO(content))):
+            if i % of == number:
+                yield from block  # type: ignore[misc]
     except (*_DAMAGE, SchemaResolutionError, SchemaParseException, UnknownType) as error:
         raise ArchiveError(f"{name} is damaged: {type(error).__name__}: {error}", _RESTORE) from error
 

@@ -72,10 +72,6 @@ class LocalStorage:
         """Create the folder if needed, and lock it for this writer. Raises LockHeld, or OSError."""
         return FileLock(self.folder / _LOCK_NAME, wait=False)
 
-    def path(self, name: str) -> str:
-        """Return the address of a file for Spark."""
-        return str(self.folder / name)
-
 
 class ObjectStorage:
     """A folder in an object store.
@@ -117,10 +113,6 @@ class ObjectStorage:
     def lock(self) -> FileLock:
         key = hashlib.sha256(self.location.rstrip("/").encode()).hexdigest()[:16]
         return FileLock(self._locks / f"archive-{key}.lock", wait=False)
-
-    def path(self, name: str) -> str:
-        # Hadoop's client for S3 has a scheme of its own.
-        return re.sub(r"^s3:", "s3a:", f"{self.location.rstrip('/')}/{name}")
 
     def _address(self, name: str) -> str:
         return f"{self._folder}/{name}"

@@ -1,14 +1,11 @@
 """Read Debezium's Kafka topics as a change log."""
 
-import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Message, TopicPartition
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from replicator.config import KafkaLog
 from replicator.errors import LogUnavailable
@@ -20,36 +17,8 @@ from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin, kafka_errors
 from replicator.sources.kafka.messages import CONSUMER_OPTIONS, is_end
 from replicator.sources.kafka.worker_reads import KafkaPart, divided
 
-_SPLIT_ABOVE: Final = 50_000
-"""Above this number of events in a batch, several tasks read one partition."""
-
-FETCH_OPTIONS: Final = {
-    "kafka.isolation.level": "read_committed",
-    "kafka.fetch.max.bytes": str(64 << 20),
-    "kafka.receive.buffer.bytes": str(1 << 20),
-    # All events of a batch are already in Kafka. Only the consumer's read-ahead finds nothing, and by default the
-    # broker holds that request, and every request queued behind it, for 500 ms.
-    "kafka.fetch.max.wait.ms": "10",
-    "failOnDataLoss": "true",
-    # With the defaults, an unavailable broker is noticed only after three minutes.
-    "kafka.default.api.timeout.ms": "20000",
-    "kafka.request.timeout.ms": "15000",
-}
-
 _FETCHED_AT_ONCE: Final = 1_000
 _GATHER_S: Final = 0.02
-
-
-def _fetch_sizes(records: int) -> dict[str, str]:
-    """Return how much to fetch and parse at once for `records` records of a partition.
-
-    A few large fetches: with the defaults (1 MiB, 500 records) reading takes 25 % longer. But whatever follows the
-    wanted records is fetched and parsed in vain.
-    """
-    return {
-        "kafka.max.partition.fetch.bytes": str(min(max(records << 10, 1 << 20), 16 << 20)),
-        "kafka.max.poll.records": str(min(max(records, 500), 20_000)),
-    }
 
 
 class KafkaChangeLog:
@@ -87,23 +56,6 @@ class KafkaChangeLog:
 
     def compacted(self, topics: Collection[str]) -> frozenset[str]:
         return self._admin.compacted(topics)
-
-    def read(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> DataFrame:
-        topic = ranges[0].topic
-        most = max(r.count for r in ranges)
-        options = self._log.spark_options() | FETCH_OPTIONS | _fetch_sizes(most)
-        reader = spark.read.format("kafka").options(**options)
-        reader = reader.options(
-            assign=json.dumps({topic: [r.partition for r in ranges]}),
-            startingOffsets=json.dumps({topic: {str(r.partition): r.start for r in ranges}}),
-            endingOffsets=json.dumps({topic: {str(r.partition): r.end for r in ranges}}),
-        )
-        cores = spark.sparkContext.defaultParallelism
-        if len(ranges) < cores and sum(r.count for r in ranges) > _SPLIT_ABOVE:
-            reader = reader.option("minPartitions", cores)
-        return reader.load().select(
-            "partition", "offset", F.unix_millis("timestamp").alias("timestamp"), "key", "value"
-        )
 
     def parts(
         self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool = False

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from replicator.errors import ArchiveError
+from replicator.model.commit_marker import OffsetRange
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
-from replicator.sources.archive.change_log import StagedFiles
+from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.positions import SourceSpan
 
 ROOT = Path(__file__).parents[4]
@@ -115,18 +117,18 @@ def test_killed_writer_leaves_a_whole_archive(tmp_path: Path, point: str, times:
     assert {f"events/{file.name}" for file in (folder / "events").iterdir()} == set(reader.entries)
 
 
-def test_staged_files_are_verified_copies_and_limited(tmp_path: Path) -> None:
+def test_parts_have_all_records_once_and_verify_their_files(tmp_path: Path) -> None:
     write(tmp_path / "archive", [event(n) for n in range(30)])
-    reader = ArchiveReader(tmp_path / "archive")
-    one, two, three = reader.entries
-    staged = StagedFiles(reader, tmp_path / "copies", kept_bytes=2 * reader.entries[one].bytes + 100)
-    for names in ([one], [two], [one], [three]):
-        paths = staged.paths(names)
-        assert [Path(p).read_bytes() for p in paths] == [reader.content(name) for name in names]
-    copies = sorted(p.name for p in (tmp_path / "copies" / "events").iterdir())
-    assert copies == ["000001.avro", "000003.avro"]
-    (tmp_path / "archive" / two).write_bytes(bytes(reader.entries[two].bytes))
+    log = ArchiveChangeLog(tmp_path / "archive", "shop")
+    files = list(log.reader.entries)
+    for tasks in (1, 2, 5):
+        parts = [
+            pickle.loads(pickle.dumps(part)) for part in log.parts([OffsetRange(TOPIC, 0, 3, 29)], tasks)
+        ]
+        assert len(parts) <= tasks
+        found = [row["offset"] for part in parts for batch in part() for row in batch.to_pylist()]
+        assert sorted(found) == list(range(3, 29))
+    (tmp_path / "archive" / files[1]).write_bytes(bytes(log.reader.entries[files[1]].bytes))
+    (part,) = log.parts([OffsetRange(TOPIC, 0, 0, 30)], 1)
     with pytest.raises(ArchiveError, match="does not match its checksum"):
-        staged.paths([two])
-    staged.close()
-    assert not (tmp_path / "copies").exists()
+        list(part())
