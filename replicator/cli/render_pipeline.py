@@ -224,7 +224,7 @@ def _state_lines(status: "PipelineStatus") -> Iterator[Text]:
             yield Text(f"next:  {status.hint}")
     elif status.waits_for:
         first = ", ".join(status.waits_for)
-        yield Text(f"{status.name} waits for the first result of {first}", style="yellow")
+        yield Text(f"{status.name} waits for the first rows of {first}", style="yellow")
 
 
 def _checked_values(checked: "Checked") -> Mapping[str, Any]:

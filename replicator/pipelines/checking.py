@@ -159,8 +159,20 @@ def _register(pipelines: Pipelines, planned: Planned, record: ResultRecord, view
         parts = []
         for name in used.tables:
             known, since = {name: recorded_boundary(pipelines, name)}, record.inputs[str(name)]
+            if since.kept:
+                raise UsageError(
+                    f"{record.name} keeps rows that were deleted from {name}, so it cannot be computed again",
+                    "to compare it without them, compute it as a whole before: replicator pipeline rebuild "
+                    f"{record.name}",
+                )
             state = read_state(
-                pipelines.lake, planned.inputs[name], own_columns(used), Boundary(), since, known
+                pipelines.lake,
+                planned.inputs[name],
+                own_columns(used),
+                Boundary(),
+                since,
+                known,
+                keep_expired=planned.plan.keep_expired,
             )
             if state.restated is not None and state.is_changed:
                 raise Unsettled(

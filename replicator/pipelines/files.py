@@ -71,6 +71,11 @@ class PipelineFiles:
         ]
 
 
+def log_tables(config: Config) -> list[TableName]:
+    """Return the log tables of a configuration, existing or not."""
+    return [TableName(settings.namespace, settings.name) for settings in config.log_tables]
+
+
 def read_pipelines(config: Config) -> PipelineFiles:
     """Return the pipelines of a configuration; none if there is no folder."""
     folder, namespace = config.pipelines.folder, config.lake.pipelines_namespace

@@ -14,10 +14,11 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, PipelineError, ReplicatorError
 from replicator.lake.reading.reader import load_readable, namespace_properties, newest_marker, open_catalog
+from replicator.model.table import LOG_TOPIC_KEY
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.checked import CheckStatus, read_checks
 from replicator.pipelines.costs import COSTS_KEY, Costs
-from replicator.pipelines.files import Broken, Pipeline, PipelineFiles, chosen, read_pipelines
+from replicator.pipelines.files import Broken, Pipeline, PipelineFiles, chosen, log_tables, read_pipelines
 from replicator.pipelines.history.definition import History, explained_history
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.paused import pauses_in, text_hash
@@ -44,14 +45,14 @@ class PipelineStatus:
     Attributes:
         state: `new`: never refreshed; `current`: refreshed by its definition; `changed`: its definition differs from
             that of the result; `paused`; `invalid`: it does not fit the lake; `waiting`: for the first result of
-            another pipeline.
+            another pipeline, or the first events of a log table.
         table: the table of the result.
         rule: how it is kept current; None if that is unknown.
         reads: the tables that it reads.
         boundary: up to where the result is.
         refreshed_ms: when it was, milliseconds since the epoch.
         rows: number of its rows.
-        waits_for: the results that it reads and that do not exist yet.
+        waits_for: the results and log tables that it reads and that do not exist yet.
         problem, hint: why it is paused or invalid, and the next step.
         checks: what its checks of the data found in the last day.
         refresh: what the header says: incremental, auto or full.
@@ -297,8 +298,9 @@ class KnownTables:
         return self._loaded[name]
 
     def missing_results(self, definition: Definition) -> tuple[str, ...]:
-        """Return the results of other pipelines that a pipeline reads and that do not exist yet."""
-        found = (r for r in self._results if any(wanted.names(r) for wanted in reads(definition)))
+        """Return the results of other pipelines, and the log tables, that it reads and that do not exist yet."""
+        known = {*self._results, *log_tables(self._config)}
+        found = (r for r in known if any(wanted.names(r) for wanted in reads(definition)))
         return tuple(sorted(str(result) for result in found if self.load(result) is None))
 
     def lost(self, definition: Definition) -> LakeUnavailable | None:
@@ -329,8 +331,8 @@ class KnownTables:
         return found
 
     def _every(self) -> list[TableName]:
-        lake = self._config.lake
-        spaces = {lake.namespace, lake.changes_namespace, *(name.namespace for name in self._results)}
+        lake, others = self._config.lake, (*self._results, *log_tables(self._config))
+        spaces = {lake.namespace, lake.changes_namespace, *(other.namespace for other in others)}
         if self._names is None:
             self._names = [name for space in sorted(spaces) for name in self._in(space)]
         return self._names
@@ -350,6 +352,8 @@ class KnownTables:
             # It is made at the next refresh, before those that read the result.
             has_changes = name in self._logged or self.load(name.changes) is not None
             return InputSchema(columns, () if record is None else record.key, has_changes, is_result=True)
+        if LOG_TOPIC_KEY in table.properties:
+            return InputSchema(columns, is_log=True)
         if name.namespace == lake.changes_namespace:
             return InputSchema(columns)
         key = tuple(field.name for field in fields if field.required)

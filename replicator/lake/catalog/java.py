@@ -123,4 +123,5 @@ class SparkClasses:
         self.table_cache = _class(jvm, iceberg + "spark.SparkTableCache")
         self.relation = _class(jvm, spark + "execution.datasources.v2.DataSourceV2Relation")
         self.dataset = _class(jvm, spark + "classic.Dataset")
+        self.options = _class(jvm, spark + "util.CaseInsensitiveStringMap")
         self.option = _class(jvm, "scala.Option")

@@ -35,18 +35,40 @@ def rows_of_snapshot(lake: Lake, table: LakeTable, snapshot_id: int | None) -> D
     Raises:
         LakeUnavailable: the table does not have the snapshot any more.
     """
-    java, classes = table.java, lake.classes.for_spark
     with lake_errors(f"snapshot {snapshot_id} of {table.namespace}.{table.name} cannot be read"):
-        operations, name = java.operations(), java.name()
-        metadata = operations.current()
-        if table.snapshot_id != snapshot_id:
-            builder = classes.table_metadata.buildFrom(metadata).setBranchSnapshot(snapshot_id, _MAIN)
-            metadata = builder.discardChanges().withMetadataLocation(metadata.metadataFileLocation()).build()
-        # It is never committed. Its table stays as it is when `table` is refreshed, and refers to the operations: some
-        # catalogs close the access to a table's files once its operations are not in use any more.
-        transaction = classes.transactions.replaceTableTransaction(name, operations, metadata)
-        pinned = classes.base_table(transaction.table().operations(), name)
-        return _frame(lake, pinned, classes.table(pinned))
+        pinned = _pinned(lake, table, snapshot_id)
+        return _frame(lake, pinned, lake.classes.for_spark.table(pinned))
+
+
+def appended_rows(lake: Lake, table: LakeTable, since: int | None) -> DataFrame:
+    """Return the rows that snapshots after `since` appended to a table as it was loaded, without metadata columns.
+
+    `since` led to its current snapshot, or is the deleted parent of one that did; without it, these are all rows.
+
+    Raises:
+        LakeUnavailable: the table does not have the snapshots any more.
+    """
+    if since is None:
+        return rows_of(lake, table)
+    with lake_errors(f"what was appended to {table.namespace}.{table.name} cannot be read"):
+        pinned, options = _pinned(lake, table, table.snapshot_id), lake.classes.hash_map()
+        options.put("start-snapshot-id", str(since))
+        options.put("end-snapshot-id", str(table.snapshot_id))
+        return _frame(lake, pinned, lake.classes.for_spark.table(pinned), options)
+
+
+def _pinned(lake: Lake, table: LakeTable, snapshot_id: int | None) -> Any:
+    """Return a Java table that stays as `table` was loaded, with another current snapshot."""
+    java, classes = table.java, lake.classes.for_spark
+    operations, name = java.operations(), java.name()
+    metadata = operations.current()
+    if table.snapshot_id != snapshot_id:
+        builder = classes.table_metadata.buildFrom(metadata).setBranchSnapshot(snapshot_id, _MAIN)
+        metadata = builder.discardChanges().withMetadataLocation(metadata.metadataFileLocation()).build()
+    # It is never committed. Its table stays as it is when `table` is refreshed, and refers to the operations: some
+    # catalogs close the access to a table's files once its operations are not in use any more.
+    transaction = classes.transactions.replaceTableTransaction(name, operations, metadata)
+    return classes.base_table(transaction.table().operations(), name)
 
 
 @contextmanager
@@ -60,13 +82,14 @@ def rows_of_tasks(lake: Lake, table: LakeTable, tasks: Any) -> Iterator[DataFram
         manager.removeTasks(table.java, name)
 
 
-def _frame(lake: Lake, java: Any, table: Any) -> DataFrame:
+def _frame(lake: Lake, java: Any, table: Any, options: Any = None) -> DataFrame:
     classes = lake.classes.for_spark
     nothing, session = classes.option.empty(), lake.spark._jsparkSession  # noqa: SLF001 no public way
     relation = classes.relation.create(table, nothing, nothing)
     # A table for rewrites has the row ids of format version 3 as columns. With those, Spark finds no metadata columns.
     columns = relation.output().take(java.schema().columns().size())
-    relation = relation.copy(table, columns, nothing, nothing, relation.options(), nothing)
+    found = relation.options() if options is None else classes.options(options)
+    relation = relation.copy(table, columns, nothing, nothing, found, nothing)
     return DataFrame(classes.dataset.ofRows(session, relation), lake.spark)
 
 

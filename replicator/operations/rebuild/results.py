@@ -257,10 +257,16 @@ def _tables_of(table: InputTable) -> SourceTables:
     """Return the lake tables of a mirror or a changelog.
 
     Raises:
-        UnsupportedChange: it has no changelog.
+        UnsupportedChange: it has no changelog, or is a log table.
         Unsettled: it is being changed.
     """
     table.check_settled()
+    if table.kind is InputKind.LOG:
+        raise UnsupportedChange(
+            f"{table.name} is a log table: its rows have no position in the source, so those of an earlier moment "
+            "are not known",
+            "a result can be computed as of a moment if it reads mirrors and changelogs only",
+        )
     if table.changelog is None:
         raise UnsupportedChange(
             f"{table.name} has no changelog, which would tell its rows at an earlier moment",

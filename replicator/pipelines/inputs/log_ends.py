@@ -39,7 +39,7 @@ class LogEnds:
         Raises:
             Unsettled: it lacks events that the log has.
         """
-        if table.kind is InputKind.RESULT:
+        if table.kind in (InputKind.RESULT, InputKind.LOG):
             return
         marker: CommitMarker = table.marker()
         topics = set(marker.progress)

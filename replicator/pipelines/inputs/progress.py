@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from replicator.model.recorded import Count, Part
+from replicator.model.recorded import UNLESS_EMPTY, UNLESS_NONE, Count, Long, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class InputProgress(Part):
         held: partition of the log → the first offset that is held.
         held_commit: the first commit with a change that is held; None if none is.
         steps_at: binlog key of the newest statement of the source that the result has; see `SchemaSteps`.
+        snapshot: of a log table, the snapshot whose rows the result has; None if it had none.
+        kept: whether the result also has rows that were deleted from the log table before that.
     """
 
     WHAT = "the progress of an input"
@@ -27,6 +30,8 @@ class InputProgress(Part):
     held: Mapping[int, int] = field(default_factory=dict)
     held_commit: Count | None = None
     steps_at: int = -1
+    snapshot: Annotated[Long | None, UNLESS_NONE] = None
+    kept: Annotated[bool, UNLESS_EMPTY] = False
 
     @property
     def first_commit(self) -> int:

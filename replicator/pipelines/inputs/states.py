@@ -1,7 +1,8 @@
 """The rows of an input at a boundary, and its changes since an earlier one.
 
 A mirror has changes from after the boundary too. They are undone: rows with their keys are replaced by the first image
-from before. Everything is an expression of Spark, so that a query reads only the columns and files that it needs.
+from before. A log table has no position in the source, and is read as it is. Everything is an expression of Spark, so
+that a query reads only the columns and files that it needs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,9 +19,10 @@ from pyspark.sql import functions as F
 from replicator.errors import Unsettled
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_snapshot
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
+from replicator.pipelines.inputs.appended import since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
 from replicator.pipelines.inputs.positions import is_after, may_be_after
@@ -37,6 +39,8 @@ DRIVER_ROWS: Final = 50_000
 MOST_ROWS: Final = 20_000_000
 """With more changes, the result is computed as a whole: the driver holds a few numbers of each change."""
 BEFORE: Final = (str(RowKind.UPDATE_BEFORE), str(RowKind.DELETE))
+_EXPIRED: Final = "its snapshots since then have expired"
+_AGAIN: Final = "refresh the result, and try again: replicator pipeline run NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class InputState:
         progress: the progress of a result that has all changes up to the boundary.
         pending: which changes are pending.
         images: their images: the wanted columns and those of the key, and a struct `at` with `META` and `before`. None
-            without a changelog.
+            without a changelog. Of a log table the appended rows; its struct lacks `META` but `later`.
         held: what `changed` returns, if the driver holds it.
         restated: why the changes do not tell all that changed since; None if they do.
         is_changed: whether anything changed since.
@@ -89,6 +93,11 @@ class InputState:
         return self.images.where(~at.getField("later")).select(*_named(self.columns), weight.alias(WEIGHT))
 
     @property
+    def is_moved(self) -> bool:
+        """Whether it is a log table with another snapshot than the one that the result has recorded."""
+        return self.since is not None and self.since.snapshot != self.progress.snapshot
+
+    @property
     def at(self) -> str:
         """The name of the struct column of `images`."""
         name = self.table.change or "_change"
@@ -110,10 +119,19 @@ class InputState:
             gone = _wanted(change, self.since, self.boundary)
             gone = gone & is_after(self.boundary, change) if only_later else gone
             return rows.where(~F.coalesce(gone, F.lit(False))).select(*_named(self.columns))
+        if self.table.kind is InputKind.LOG:
+            return self._earlier().select(*_named(self.columns))
         if self.images is None:
             raise AssertionError("changes cannot be undone without a changelog")
         images = self.images.where(at.getField("later")) if only_later else self.images
         return undone(rows, images, self.columns, self.table.key, at)
+
+    def _earlier(self) -> DataFrame:
+        """Return the rows of a log table that the result has."""
+        table, snapshot = self.table.table, None if self.since is None else self.since.snapshot
+        if snapshot is not None and not table.has_snapshot(snapshot):
+            raise Unsettled(f"{self.table.name}: {_EXPIRED}", _AGAIN)
+        return rows_of_snapshot(self.lake, table, snapshot)
 
 
 def undone(
@@ -142,11 +160,13 @@ def read_state(
     boundary: Boundary,
     since: InputProgress | None,
     refreshed: Mapping[TableName, Boundary],
+    *,
+    keep_expired: bool = False,
 ) -> InputState:
     """Return an input at a boundary, and its changes since a result was refreshed.
 
     `refreshed` are the results that have the rows of the boundary, and what they record: an earlier one if nothing
-    changed in between.
+    changed in between. `keep_expired`: rows that are deleted from a log table stay in the result.
 
     Raises:
         Unsettled: the input cannot be read at the boundary at the moment.
@@ -161,6 +181,8 @@ def read_state(
     state = InputState(
         lake, table, tuple(columns), boundary, since, InputProgress(table.uuid, _sequence(table))
     )
+    if table.kind is InputKind.LOG:
+        return _of_log_table(state, keep_expired=keep_expired)
     if table.changelog is None:
         return _without_changelog(state)
     steps = table.steps()
@@ -181,6 +203,38 @@ def _without_changelog(state: InputState) -> InputState:
     since = state.since
     same = since is not None and (since.table, since.commit) == (state.progress.table, state.progress.commit)
     return replace(state, is_changed=not same, restated=None if same else "it has no changelog")
+
+
+def _of_log_table(state: InputState, *, keep_expired: bool) -> InputState:
+    table, since = state.table.table, state.since
+    state = replace(state, progress=replace(state.progress, snapshot=table.snapshot_id))
+    if since is None:
+        return state
+    found = since_snapshot(table, since.snapshot)
+    kept = since.kept or found.deleted
+    reason = None
+    if since.table != state.progress.table:
+        reason = "it was made again"
+    elif not found.is_known:
+        reason = _EXPIRED
+    elif kept and not keep_expired:
+        reason = "rows of it were deleted"
+    if reason is not None:
+        return replace(state, since=None, restated=reason)
+    state = replace(state, progress=replace(state.progress, kept=kept))
+    rows = appended_rows(state.lake, table, since.snapshot) if state.is_moved else state.now().limit(0)
+    at = F.struct(F.lit(False).alias("later"), F.lit(False).alias("before")).alias(state.at)
+    images = rows.select(*_named(state.columns), at)
+    held = images.limit(DRIVER_ROWS + 1).toArrow()
+    if held.num_rows > DRIVER_ROWS:
+        return replace(state, pending=Pending(images.count()), images=images)
+    return replace(
+        state,
+        pending=Pending(held.num_rows),
+        images=images,
+        held=_changed(held, state.columns, state.at),
+        is_changed=held.num_rows > 0,
+    )
 
 
 def _with_pending(state: InputState, changelog: LakeTable) -> InputState:

@@ -13,6 +13,7 @@ from replicator.lake.others import refuse_foreign
 from replicator.model.changelog import RESTATED_KEY, change_column, restated
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches
+from replicator.model.table import LOG_TOPIC_KEY
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.names import TableName
 from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
@@ -27,6 +28,8 @@ class InputKind(StrEnum):
     CHANGELOG = "changelog"
     RESULT = "result"
     """The result of another pipeline."""
+    LOG = "log table"
+    """A table to which the events of a topic are appended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class InputTable:
         match self.kind:
             case InputKind.MIRROR:
                 return self.table.required_columns()
-            case InputKind.CHANGELOG:
+            case InputKind.CHANGELOG | InputKind.LOG:
                 return ()
             case InputKind.RESULT:
                 record = recorded_result(self.table)
@@ -160,9 +163,9 @@ class InputTables:
         if (table := self.lake.load(name.namespace, name.name)) is None:
             return None
         refuse_foreign(table, self.config.mirror.name)
-        kind = self._kind(name)
-        if kind is InputKind.CHANGELOG:
-            return InputTable(name, kind, table, table)
+        kind = InputKind.LOG if table.property(LOG_TOPIC_KEY) is not None else self._kind(name)
+        if kind in (InputKind.CHANGELOG, InputKind.LOG):
+            return InputTable(name, kind, table, table if kind is InputKind.CHANGELOG else None)
         changes = self.lake.load(name.changes.namespace, name.changes.name)
         if kind is InputKind.RESULT and changes is not None:
             # One that the result was written without tells nothing.

@@ -38,12 +38,14 @@ class InputSchema:
         key: the columns that identify a row; empty if it has none.
         has_changelog: whether its changes are known.
         is_result: whether it is the result of a pipeline.
+        is_log: whether it is a log table, to which rows are only appended.
     """
 
     columns: Mapping[str, str]
     key: tuple[str, ...] = ()
     has_changelog: bool = True
     is_result: bool = False
+    is_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ def _read(
         {**columns, ORIGIN: "string"},
         (ORIGIN, *key) if key and all(schemas[table].key == key for table in found) else (),
         all(schemas[table].has_changelog for table in found),
+        is_log=all(schemas[table].is_log for table in found),
     )
     return Read(name, tuple(found), schema, (), node.copy())
 

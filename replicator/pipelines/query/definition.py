@@ -95,6 +95,7 @@ class Definition:
         partition: how the result is partitioned.
         expectations: what is checked of each row.
         changelog: whether the result has a changelog.
+        keep_expired: whether rows stay in the result that were deleted from a log table.
         lines: header key → its line.
     """
 
@@ -110,6 +111,7 @@ class Definition:
     description: str = ""
     expectations: tuple[Expectation, ...] = ()
     changelog: bool = False
+    keep_expired: bool = False
     lines: tuple[tuple[str, int], ...] = ()
 
     def output(self, namespace: str) -> TableName:
@@ -350,4 +352,5 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "partition": _partition,
     "description": _text,
     "changelog": _flag,
+    "keep_expired": _flag,
 }

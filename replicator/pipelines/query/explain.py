@@ -32,6 +32,8 @@ def _rule(plan: Plan) -> Iterator[str]:
         yield f"  recomputed: the rows with the {', '.join(plan.unit)} that changes touch"
     if plan.state:
         yield "  the result has a hidden column _state: the numbers to which changes are added"
+    if plan.keep_expired:
+        yield "  rows that are deleted from a log table stay in the result"
     if plan.reason:
         yield f"  why not cheaper: {plan.reason}"
     yield (

@@ -71,6 +71,7 @@ class Plan:
         full_unchecked: the same with the rows that `drop` leaves out.
         steps: the queries of a refresh; none if it computes `full`.
         fingerprint: a hash of all that decides the rows; a result of another one must be recomputed.
+        keep_expired: whether rows stay in the result that were deleted from a log table.
     """
 
     pipeline: str
@@ -89,6 +90,7 @@ class Plan:
     checked: str
     checks: tuple[Expectation, ...]
     fingerprint: str
+    keep_expired: bool
 
 
 def plan_of(analysed: Analysed) -> Plan:
@@ -107,6 +109,8 @@ def plan_of(analysed: Analysed) -> Plan:
         raise definition.header_error("changelog", reason, "name the column otherwise with AS")
     drops = tuple(e.condition for e in definition.expectations if e.action is Action.DROP)
     planner = _Planner(analysed, Views(analysed), drops)
+    if definition.keep_expired:
+        return planner.keeping()
     if definition.refresh is Refresh.FULL:
         return planner.full("the file says refresh: full")
     try:
@@ -151,6 +155,28 @@ class _Planner:
     def full(self, reason: str) -> Plan:
         """Return the plan to compute the result as a whole."""
         return self._plan(Rule.FULL, reason, (), None)
+
+    def keeping(self) -> Plan:
+        """Return the plan by which rows stay in the result that were deleted from a log table.
+
+        Raises:
+            PipelineError: they could not stay.
+        """
+        definition = self.analysed.definition
+        otherwise = "leave keep_expired out of the header"
+        if not any(read.schema.is_log for read in self.analysed.inputs):
+            raise definition.header_error("keep_expired", "keep_expired: no log table is read", otherwise)
+        if definition.refresh is not Refresh.INCREMENTAL:
+            reason = (
+                "keep_expired needs refresh: incremental: the whole is computed of the rows that are left"
+            )
+            raise definition.header_error("keep_expired", reason, otherwise)
+        try:
+            self._refuse_unchanging()
+            return self._signed()
+        except NotMaintained as error:
+            reason = f"expired rows cannot be kept: changes cannot be added because of {error.reason}"
+            raise definition.error(error.node, reason, otherwise) from None
 
     def _refuse_unchanging(self) -> None:
         """Refuse inputs of which the changes are not known."""
@@ -210,6 +236,7 @@ class _Planner:
             checked=last,
             checks=definition.expectations,
             fingerprint=self._fingerprint(grouped),
+            keep_expired=definition.keep_expired,
         )
 
     def _kept(self) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replicator.config import Config
-from replicator.errors import PipelineError, PipelineUnfit
+from replicator.errors import PipelineError, PipelineUnfit, Unsettled
 from replicator.lake.catalog.tables import Lake
+from replicator.pipelines.files import log_tables
 from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables
 from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import Definition
@@ -47,12 +48,18 @@ class Planner:
 
         Raises:
             PipelineUnfit: it does not fit the tables that the lake has.
+            Unsettled: a log table has no events yet.
             ForeignTable: an input is not a table of this mirror.
             LakeUnavailable: the catalog failed.
         """
         inputs = dict(self._inputs(definition))
         schemas = {name: self._schema(table) for name, table in inputs.items()}
         missing = [name for name in reads(definition) if not any(name.names(known) for known in inputs)]
+        for name in missing:
+            if any(name.names(log) for log in log_tables(self.config)):
+                raise Unsettled(
+                    f"there is no {name} yet: its topic has no events", "replicator status shows the topic"
+                )
         if missing:
             # For the error, which names a similar one.
             schemas |= {name: InputSchema({}) for name in self._every() if name not in schemas}
@@ -82,13 +89,18 @@ class Planner:
 
     def _every(self) -> list[TableName]:
         """Return the tables of the namespaces that pipelines may read."""
-        lake = self.config.lake
-        namespaces = {lake.namespace, lake.changes_namespace, *(name.namespace for name in self.results)}
+        lake, others = self.config.lake, (*self.results, *log_tables(self.config))
+        namespaces = {lake.namespace, lake.changes_namespace, *(other.namespace for other in others)}
         known = namespaces & set(self.lake.namespaces())
         return [TableName(space, name) for space in sorted(known) for name in self.lake.tables(space)]
 
     def _schema(self, table: InputTable) -> InputSchema:
         has_images = table.kind is InputKind.RESULT or not self.config.log.flattened
-        has_changes = table.changelog is not None and has_images
-        is_result = table.kind is InputKind.RESULT
-        return InputSchema(table.columns(self.lake), table.key, has_changes, is_result)
+        has_changes = table.kind is InputKind.LOG or (table.changelog is not None and has_images)
+        return InputSchema(
+            table.columns(self.lake),
+            table.key,
+            has_changes,
+            is_result=table.kind is InputKind.RESULT,
+            is_log=table.kind is InputKind.LOG,
+        )

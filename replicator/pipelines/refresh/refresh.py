@@ -18,9 +18,11 @@ from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import rows_of
 from replicator.pipelines.costs import COSTS_KEY, Costs
+from replicator.pipelines.inputs.appended import since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
+from replicator.pipelines.inputs.tables import InputKind
 from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables
@@ -129,8 +131,9 @@ class Refresh:
         self._costs = Costs.of(None if table is None else table.property(COSTS_KEY), fingerprint)
         states = self._states(record)
         reason = self._whole(record, states)
-        changed = any(state.is_changed for found in states.values() for state in found)
-        if reason is None and (not changed):
+        if reason is not None and record is not None and self._plan.keep_expired and not self.rebuild:
+            self._refuse_loss(record, reason)
+        if reason is None and not self._is_due(states):
             return self._result(Outcome.SAME)
         views = Views(self.tables.lake.spark)
         try:
@@ -195,6 +198,7 @@ class Refresh:
                     self.boundary,
                     known.get(str(name)),
                     self.refreshed,
+                    keep_expired=self._plan.keep_expired,
                 )
                 for name in used.tables
             ]
@@ -222,6 +226,31 @@ class Refresh:
         if self._definition.refresh is Mode.AUTO and (images := _images(states)):
             return self._costs.cheaper_whole(images)
         return None
+
+    def _refuse_loss(self, record: ResultRecord, reason: str) -> None:
+        """Refuse to compute a result as a whole that may have rows which were deleted from a log table.
+
+        Raises:
+            PipelineError: it may.
+        """
+        for name, table in self.planned.inputs.items():
+            known = record.inputs.get(str(name))
+            if table.kind is not InputKind.LOG or known is None:
+                continue
+            since = since_snapshot(table.table, known.snapshot)
+            if known.kept or known.table != table.uuid or since.deleted or not since.is_known:
+                raise self._definition.header_error(
+                    "keep_expired",
+                    f"it must be computed as a whole, and may have rows that {name} lacks now, which would be lost "
+                    f"({reason})",
+                    f"to lose them: replicator pipeline rebuild {self._definition.name}",
+                )
+
+    def _is_due(self, states: Mapping[TableName, Sequence[InputState]]) -> bool:
+        """Return whether anything changed, or snapshots of a log table must be recorded before they expire."""
+        every = [state for found in states.values() for state in found]
+        moved = self._plan.rule is not Rule.FULL and any(state.is_moved for state in every)
+        return moved or any(state.is_changed for state in every)
 
     def _costs_after(self, images: int | None) -> Costs:
         """Return the costs after this refresh, by a number of images of changes or as a whole, before its commit."""

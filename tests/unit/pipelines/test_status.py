@@ -47,19 +47,26 @@ def test_table_that_cannot_be_read_is_named_and_others_are_shown(
     assert "no table shop.items in the lake" in str(b.problem)
 
 
-def test_pipeline_over_a_result_that_does_not_exist_yet_waits_for_it(
+def test_pipeline_over_a_table_that_is_made_later_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
     def opened(_: object) -> Iterator[DamagedCatalog]:
         yield DamagedCatalog()
 
-    config = minimal_config(tmp_path)
+    config = minimal_config(
+        tmp_path,
+        log={"kind": "kafka", "bootstrap_servers": "nowhere:9092", "topic_prefix": "shop"},
+        source={"url": "mysql://root@nowhere:3306/shop", "tables": ["shop.*"]},
+        log_table=[{"topic": "clicks", "table": "logs.clicks"}],
+    )
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "a.sql").write_text("SELECT id FROM shop.items")
     (tmp_path / "pipelines" / "b.sql").write_text("SELECT id FROM shop_pipelines.a")
+    (tmp_path / "pipelines" / "c.sql").write_text("SELECT id FROM logs.clicks")
     monkeypatch.setattr(status, "open_catalog", opened)
     monkeypatch.setattr(type(config.lake), "is_new", False)
-    a, b = list_pipelines(config)
+    a, b, c = sorted(list_pipelines(config), key=lambda found: found.name)
+    assert (c.state, c.waits_for, c.problem) == ("waiting", ("logs.clicks",), None)
     assert (a.state, a.waits_for) == ("invalid", ())
     assert (b.state, b.waits_for, b.problem) == ("waiting", ("shop_pipelines.a",), None)
