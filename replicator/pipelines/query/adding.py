@@ -8,7 +8,17 @@ from replicator.model.common import quoted
 from replicator.pipelines.query.blocks import conditions_of, conjuncts
 from replicator.pipelines.query.definition import DIALECT
 from replicator.pipelines.query.narrow import Narrow, Start, Step, equalities, narrowed
-from replicator.pipelines.query.signed import STATE, WEIGHT, Invertible, Part, changes, sources_of, struct
+from replicator.pipelines.query.signed import (
+    ROWS,
+    STATE,
+    WEIGHT,
+    Invertible,
+    Part,
+    Term,
+    changes,
+    sources_of,
+    struct,
+)
 from replicator.pipelines.query.views import Views
 
 
@@ -57,13 +67,14 @@ def _delta(grouped: Invertible, parts: Sequence[str], views: Views) -> Step:
     union = " UNION ALL ".join(f"SELECT * FROM {quoted(view)}" for view in parts)
     keys = [f"_c.{quoted(name)}" for name in grouped.keys]
     weight = exp.column(WEIGHT, "_c", quoted=True)
-    sums = {"rows": f"COALESCE(SUM(_c.{quoted(WEIGHT)}), 0)"}
+    sums = {ROWS: f"COALESCE(SUM(_c.{quoted(WEIGHT)}), 0)"}
     for term in grouped.terms:
         value = exp.column(f"_{term.name}", "_c", quoted=True)
         sums[term.name] = term.of_changes(value, weight).sql(DIALECT)
     columns = [f"{key} AS _k{n}" for n, key in enumerate(keys)]
     columns += [f"{sql} AS {quoted(name)}" for name, sql in sums.items()]
-    some = " OR ".join(f"{sql} <> 0" for sql in sums.values())
+    extremes = {term.name for term in grouped.terms if term.extreme is not None}
+    some = " OR ".join(f"{sql} <> 0" for name, sql in sums.items() if name not in extremes)
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
     sql = f"SELECT {', '.join(columns)} FROM ({union}) AS _c{group} HAVING {some}"
     return Step(views.view("delta"), sql, keep=True)
@@ -76,10 +87,10 @@ def _merged(grouped: Invertible, views: Views) -> Iterator[Step]:
     numbers = {name: n for n, name in enumerate(grouped.keys)}
     same = " AND ".join(f"_o.{quoted(spelling[k])} <=> _d._k{n}" for k, n in numbers.items()) or "TRUE"
     narrow = tuple(Narrow(views.output, spelling[k], delta, f"_k{n}") for k, n in numbers.items())
-    types = {"rows": "BIGINT", **{t.name: t.sum.sql if t.sum else "BIGINT" for t in grouped.terms}}
+    terms = (Term(ROWS, exp.Star()), *grouped.terms)
     fields = [
-        f"CAST(COALESCE(_o.{quoted(STATE)}.{quoted(name)}, 0) + _d.{quoted(name)} AS {kind}) AS {quoted(name)}"
-        for name, kind in types.items()
+        f"{t.merged(f'_o.{quoted(STATE)}.{quoted(t.name)}', f'_d.{quoted(t.name)}')} AS {quoted(t.name)}"
+        for t in terms
     ]
     columns = [*(f"_d._k{n}" for n in numbers.values()), *fields]
     sql = (
@@ -87,7 +98,7 @@ def _merged(grouped: Invertible, views: Views) -> Iterator[Step]:
         f"LEFT JOIN {quoted(views.output)} AS _o ON {same}"
     )
     yield Step(merged, sql, keep=True, narrow=narrow)
-    state = struct([(name, exp.column(name, "state", quoted=True)) for name in types]).sql(DIALECT)
+    state = struct([(name, exp.column(name, "state", quoted=True)) for name in grouped.fields]).sql(DIALECT)
     outputs = [
         f"{f'state._k{numbers[name]}' if name in numbers else grouped.results[name].sql(DIALECT)} AS {quoted(spelt)}"
         for name, spelt in spelling.items()

@@ -11,6 +11,7 @@ T' is T without D(T): its rows with the weight 1, and the changes with the oppos
 `count`, `sum` and `avg` of exact numbers, `bool_and` and `bool_or` can be inverted: what a row added is subtracted when
 it is removed. So a group needs no row but its changed ones. Its state is the number of its rows, and for each
 aggregated expression the number of values that are not null, or their sum. Its results are expressions over that state.
+Of log tables, which only grow, nothing is subtracted: the state may also have the `max` or `min` of values.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,6 +57,10 @@ class Tables(Protocol):
 
     def types(self, table: exp.Table) -> Mapping[str, str]:
         """Return the types of columns."""
+
+    @property
+    def only_grow(self) -> bool:
+        """Whether no row of any table is ever removed."""
 
 
 # Linear queries.
@@ -212,20 +217,24 @@ def _union(queries: Iterator[exp.Query] | Sequence[exp.Query]) -> exp.Query:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a group's state has of an expression: the number of its values, or their sum.
+    """What a group's state has of an expression: the number of its values, their sum, or the largest or smallest.
 
     Attributes:
         name: its field in the state.
         value: the expression, of a row.
         sum: the type of the sum; None for the number of values that are not null.
+        extreme: MAX or MIN; None for a sum or a number.
     """
 
     name: str
     value: exp.Expr
     sum: Exact | None = None
+    extreme: type[exp.AggFunc] | None = None
 
     def of_rows(self) -> exp.Expr:
         """Return it for the rows of a group."""
+        if self.extreme is not None:
+            return self.extreme(this=self.value.copy())
         if self.sum is None:
             return exp.Count(this=self.value.copy())
         return exp.cast(
@@ -234,6 +243,9 @@ class Term:
 
     def of_changes(self, value: exp.Expr, weight: exp.Expr) -> exp.Expr:
         """Return what it changes by, from the value and the weight of changed rows."""
+        if self.extreme is not None:
+            # Each changed row is among those that there are now: only a join takes some away, and gives them again.
+            return self.extreme(this=value)
         if self.sum is None:
             counted = (
                 exp.case()
@@ -249,6 +261,12 @@ class Term:
             )
         )
         return exp.cast(exp.Sub(this=added, expression=gone), self.sum.sql)
+
+    def merged(self, before: str, change: str) -> str:
+        """Return it after a change, as SQL; `before` is null in a new group."""
+        if self.extreme is not None:
+            return f"{'GREATEST' if self.extreme is exp.Max else 'LEAST'}({before}, {change})"
+        return f"CAST(COALESCE({before}, 0) + {change} AS {self.sum.sql if self.sum else BIGINT})"
 
 
 def _zero() -> exp.Expr:
@@ -329,7 +347,7 @@ def invertible(query: exp.Expr, tables: Tables) -> Invertible:
     of_group = {name: e for name, e in outputs.items() if e in keys}
     if missing := [key for key in keys if key not in of_group.values()]:
         raise NotMaintained("an expression of GROUP BY that is not in the result", missing[0])
-    state = _State(_types(select, tables))
+    state = _State(_types(select, tables), tables.only_grow)
     results = {name: state.result(e) for name, e in outputs.items() if name not in of_group}
     return Invertible(select, of_group, tuple(state.terms), results)
 
@@ -358,6 +376,7 @@ class _State:
     """The terms that results need, as they are found."""
 
     types: Mapping[tuple[str, str], str]
+    only_grows: bool
     terms: list[Term] = field(default_factory=list)
 
     def result(self, expression: exp.Expr) -> exp.Expr:
@@ -378,7 +397,7 @@ class _State:
         rule = _AGGREGATES.get(type(node))
         argument = node.this
         if rule is None:
-            raise NotMaintained(f"{shown(node)}, which cannot be subtracted", node)
+            raise _not_subtracted(node)
         if isinstance(argument, exp.Distinct) or has_aggregate(argument) or node.expressions:
             raise NotMaintained(
                 f"{shown(node)} of distinct or several values, which cannot be subtracted", node
@@ -433,6 +452,12 @@ class _State:
         """Return the number of true values."""
         return self._term(_one_if(node.this))
 
+    def extreme(self, node: exp.AggFunc) -> exp.Expr:
+        """Return the largest or the smallest value."""
+        if not self.only_grows:
+            raise _not_subtracted(node)
+        return self._term(node.this, extreme=type(node))
+
     def _exact(self, node: exp.AggFunc) -> Exact:
         kind = exact_type(node.this, self.types)
         if kind is None:
@@ -442,12 +467,15 @@ class _State:
             raise NotMaintained(reason, node, "CAST the argument to DECIMAL(p, s) or BIGINT")
         return kind
 
-    def _term(self, value: exp.Expr, total: Exact | None = None) -> exp.Column:
+    def _term(
+        self, value: exp.Expr, total: Exact | None = None, extreme: type[exp.AggFunc] | None = None
+    ) -> exp.Column:
         for term in self.terms:
-            if term.value == value and term.sum == total:
+            if (term.value, term.sum, term.extreme) == (value, total, extreme):
                 return _field(term.name)
-        name = f"{'count' if total is None else 'sum'}{len(self.terms)}"
-        self.terms.append(Term(name, value.copy(), total))
+        kind = extreme.key if extreme is not None else "count" if total is None else "sum"
+        name = f"{kind}{len(self.terms)}"
+        self.terms.append(Term(name, value.copy(), total, extreme))
         return _field(name)
 
 
@@ -458,7 +486,13 @@ _AGGREGATES: Final[dict[type[exp.Expr], Callable[[_State, exp.AggFunc], exp.Expr
     exp.Avg: _State.mean,
     exp.LogicalOr: _State.some,
     exp.LogicalAnd: _State.all,
+    exp.Max: _State.extreme,
+    exp.Min: _State.extreme,
 }
+
+
+def _not_subtracted(node: exp.AggFunc) -> NotMaintained:
+    return NotMaintained(f"{shown(node)}, which cannot be subtracted", node)
 
 
 def _filtered(node: exp.Filter) -> exp.AggFunc:

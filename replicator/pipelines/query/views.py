@@ -96,6 +96,11 @@ class Views:
         used = {name.lower() for name in read.columns}
         return {name.lower(): kind for name, kind in read.schema.columns.items() if name.lower() in used}
 
+    @property
+    def only_grow(self) -> bool:
+        """Whether no row of any input is ever removed: all are log tables."""
+        return all(read.schema.is_log for read in self.analysed.inputs)
+
     def of_sources(self, tables: Mapping[str, exp.Table], *, removed: bool) -> dict[str, tuple[str, ...]]:
         """Return the views with the rows of tables, by alias; `removed`: also those with their rows before changes."""
         inputs = {alias: self.input_of(table) for alias, table in tables.items()}

@@ -13,7 +13,7 @@ from replicator.errors import PipelineError
 from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import parse_definition
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.query.plan import Plan, plan_of
+from replicator.pipelines.query.plan import Plan, Rule, plan_of
 from tests.support.law import law
 from tests.support.pipeline_duckdb import DuckPipeline
 from tests.support.pipeline_queries import SCHEMAS, Queries, Row, random_row
@@ -151,6 +151,38 @@ def test_pipelines_over_the_changes_of_results_are_maintained(stages: str) -> No
             second.refresh({**tables, ONE: former}, {**later, ONE: rows})
             assert same(second.rows(), second.expected(expected)), (stages, seed)
             tables = later
+
+
+LOG = TableName("shop", "log")
+GROWING = {LOG: InputSchema(SCHEMAS[LOG].columns, is_log=True)}
+OF_LOGS = {
+    "extremes": "SELECT k, max(w) AS hi, min(c) AS lo, count(*) AS n, sum(w) AS s FROM shop.log GROUP BY k",
+    "filtered": "SELECT c, max(w) FILTER (WHERE k > 1) - min(k) AS d FROM shop.log GROUP BY c",
+    "one row": "SELECT max(w) AS hi, min(w) AS lo FROM shop.log",
+    "self join": (
+        "SELECT a.c, max(b.w) AS hi, min(a.w) AS lo FROM shop.log a JOIN shop.log b ON a.k = b.k GROUP BY a.c"
+    ),
+    "united": (
+        "SELECT c, max(w) AS hi FROM (SELECT c, w FROM shop.log UNION ALL SELECT c, k FROM shop.log) AS u GROUP BY c"
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", OF_LOGS)
+def test_extremes_of_log_tables_are_added(shape: str) -> None:
+    query = OF_LOGS[shape]
+    plan = plan_of(analyse(parse_definition(query, "law", "law.sql"), GROWING))
+    assert plan.rule is Rule.SIGNED
+    for seed in range(4 * SEEDS):
+        r = random.Random(seed)
+        pipeline = DuckPipeline(plan, narrows=r.random() < 0.7, schemas=GROWING)
+        rows = Counter(random_row(r, LOG, 0) for _ in range(r.choice([0, 1, 6])))
+        pipeline.build({LOG: rows})
+        for _ in range(2 * REFRESHES):
+            later = rows + Counter(random_row(r, LOG, 0) for _ in range(r.choice([0, 1, 4])))
+            pipeline.refresh({LOG: rows}, {LOG: later})
+            assert same(pipeline.rows(), pipeline.expected(query)), (shape, seed)
+            rows = later
 
 
 @law(100)

@@ -153,6 +153,56 @@ def test_an_input_without_changelog_is_only_read_as_a_whole() -> None:
     assert planned("-- refresh: auto\nSELECT id FROM shop.orders", schemas).rule is Rule.FULL
 
 
+LOGS = {**SCHEMAS, TableName("logs", "clicks"): InputSchema({"id": "int", "at": "timestamp"}, is_log=True)}
+
+
+@pytest.mark.parametrize(
+    ("header", "sql", "message"),
+    [
+        ("", "SELECT id FROM shop.orders", "p.sql:2: keep_expired: no log table is read"),
+        (
+            "-- refresh: auto\n",
+            "SELECT id FROM logs.clicks",
+            "p.sql:2: keep_expired needs refresh: incremental: the whole is computed of the rows that are left",
+        ),
+        (
+            "",
+            "SELECT id, count(DISTINCT at) AS n FROM logs.clicks GROUP BY id",
+            (
+                "p.sql:3:12: expired rows cannot be kept: changes cannot be added because of count() of distinct or "
+                "several values, which cannot be subtracted"
+            ),
+        ),
+        (
+            "",
+            "SELECT o.k, max(c.at) AS last FROM logs.clicks c JOIN shop.orders o ON o.id = c.id GROUP BY o.k",
+            (
+                "p.sql:3:13: expired rows cannot be kept: changes cannot be added because of max(), which cannot be "
+                "subtracted"
+            ),
+        ),
+    ],
+)
+def test_expired_rows_are_kept_only_where_changes_are_added(header: str, sql: str, message: str) -> None:
+    with pytest.raises(PipelineError) as found:
+        planned(f"{header or '-- description: x' + chr(10)}-- keep_expired: true\n{sql}", LOGS)
+    assert found.value.message == message
+    assert found.value.hint == "leave keep_expired out of the header"
+
+
+def test_plans_of_log_tables() -> None:
+    plan = planned("-- keep_expired: true\nSELECT id, max(at) AS last FROM logs.clicks GROUP BY id", LOGS)
+    assert (plan.rule, plan.reason) == (Rule.SIGNED, None)
+    assert "  rows that are deleted from a log table stay in the result" in explained(plan)
+    joined = "SELECT o.k, max(c.at) AS last FROM logs.clicks c JOIN shop.orders o ON o.id = c.id GROUP BY o.k"
+    assert planned(joined, LOGS).rule is Rule.AFFECTED
+    buckets = (
+        "SELECT timestamp_seconds(unix_seconds(at) - unix_seconds(at) % 900) AS bucket, count(*) AS n "
+        "FROM logs.clicks GROUP BY timestamp_seconds(unix_seconds(at) - unix_seconds(at) % 900)"
+    )
+    assert planned(buckets, LOGS).rule is Rule.SIGNED
+
+
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
