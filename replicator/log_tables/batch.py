@@ -1,7 +1,7 @@
 """One batch of one log table: read, decode, set bad events apart, add columns, stage the rows, and commit."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,7 +22,7 @@ from replicator.log_tables.writers import WriterLookup
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.common import listing
 from replicator.model.shapes import Shape, unknown
-from replicator.model.table import TableId
+from replicator.model.table import LOG_UNNUMBERED_KEY, TableId
 from replicator.sources.kafka.topic_states import TopicState
 from replicator.sources.kafka.topics import Topics
 
@@ -90,7 +90,8 @@ class LogBatch:
         after = next_marker(
             self.config.mirror.name, self.settings.topic, state, marker, read, staged.notes.newest_ms
         )
-        self._commit(table, marker, staged, after)
+        numbered = {"partition", "offset"} <= set(self.settings.record) and not read.recreated
+        self._commit(table, marker, staged, after, {} if numbered else {LOG_UNNUMBERED_KEY: "true"})
         added = () if marker is None else tuple(".".join(p) for p in unknown(before, store.shape(table)))
         notes, seconds = staged.notes, time.monotonic() - began
         return Appended(self.settings.table, notes.rows, notes.bad, added, read.gaps, read.left, seconds)
@@ -201,8 +202,13 @@ class LogBatch:
             failpoints.reach("after-log-quarantine")
 
     def _commit(
-        self, table: LakeTable, base: CommitMarker | None, staged: StagedRows, marker: CommitMarker
+        self,
+        table: LakeTable,
+        base: CommitMarker | None,
+        staged: StagedRows,
+        marker: CommitMarker,
+        properties: Mapping[str, str],
     ) -> None:
         failpoints.reach("after-log-files")
-        publish(self.lake, table, base, marker, Staged(staged.data))
+        publish(self.lake, table, base, marker, Staged(staged.data, properties=properties))
         failpoints.reach("after-log-commit")

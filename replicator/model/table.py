@@ -35,6 +35,8 @@ RESULT_STATE: Final = "_state"
 """Column of the result of a pipeline, and of its changelog, that readers do not get: the state of groups."""
 LOG_TOPIC_KEY: Final = "replicator.log-topic"
 """Table property of a log table: the topic whose events are appended to it."""
+LOG_UNNUMBERED_KEY: Final = "replicator.log-unnumbered"
+"""Table property of a log table whose rows partition and offset do not tell apart: not all have them, or some twice."""
 MIRROR_KEY: Final = "replicator.mirror"
 """Table property: the name of the mirror that created the table."""
 

@@ -21,6 +21,7 @@ class InputProgress(Part):
         held_commit: the first commit with a change that is held; None if none is.
         steps_at: binlog key of the newest statement of the source that the result has; see `SchemaSteps`.
         snapshot: of a log table, the snapshot whose rows the result has; None if it had none.
+        offsets, rows: of a log table, the first offset of each partition that it lacked, and the number of its rows.
         kept: whether the result also has rows that were deleted from the log table before that.
     """
 
@@ -31,6 +32,8 @@ class InputProgress(Part):
     held_commit: Count | None = None
     steps_at: int = -1
     snapshot: Annotated[Long | None, UNLESS_NONE] = None
+    offsets: Annotated[Mapping[int, int], UNLESS_EMPTY] = field(default_factory=dict)
+    rows: Annotated[Count, UNLESS_EMPTY] = 0
     kept: Annotated[bool, UNLESS_EMPTY] = False
 
     @property

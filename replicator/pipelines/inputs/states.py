@@ -22,7 +22,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_snapshot
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
-from replicator.pipelines.inputs.appended import since_snapshot
+from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot, total_rows
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
 from replicator.pipelines.inputs.positions import is_after, may_be_after
@@ -128,10 +128,13 @@ class InputState:
 
     def _earlier(self) -> DataFrame:
         """Return the rows of a log table that the result has."""
-        table, snapshot = self.table.table, None if self.since is None else self.since.snapshot
-        if snapshot is not None and not table.has_snapshot(snapshot):
+        table, since = self.table.table, self.since
+        if since is None or since.snapshot is None or table.has_snapshot(since.snapshot):
+            return rows_of_snapshot(self.lake, table, None if since is None else since.snapshot)
+        later = is_later(table, since.offsets)
+        if later is None or self.progress.kept:
             raise Unsettled(f"{self.table.name}: {_EXPIRED}", _AGAIN)
-        return rows_of_snapshot(self.lake, table, snapshot)
+        return rows_of(self.lake, table).where(~later)
 
 
 def undone(
@@ -207,22 +210,19 @@ def _without_changelog(state: InputState) -> InputState:
 
 def _of_log_table(state: InputState, *, keep_expired: bool) -> InputState:
     table, since = state.table.table, state.since
-    state = replace(state, progress=replace(state.progress, snapshot=table.snapshot_id))
+    progress = replace(
+        state.progress, snapshot=table.snapshot_id, offsets=offsets_of(table), rows=total_rows(table)
+    )
+    state = replace(state, progress=progress)
     if since is None:
         return state
-    found = since_snapshot(table, since.snapshot)
-    kept = since.kept or found.deleted
-    reason = None
     if since.table != state.progress.table:
-        reason = "it was made again"
-    elif not found.is_known:
-        reason = _EXPIRED
-    elif kept and not keep_expired:
-        reason = "rows of it were deleted"
-    if reason is not None:
-        return replace(state, since=None, restated=reason)
+        return replace(state, since=None, restated="it was made again")
+    rows, deleted = _appended(state, since)
+    kept = since.kept or deleted
+    if rows is None or (kept and not keep_expired):
+        return replace(state, since=None, restated=_EXPIRED if rows is None else "rows of it were deleted")
     state = replace(state, progress=replace(state.progress, kept=kept))
-    rows = appended_rows(state.lake, table, since.snapshot) if state.is_moved else state.now().limit(0)
     at = F.struct(F.lit(False).alias("later"), F.lit(False).alias("before")).alias(state.at)
     images = rows.select(*_named(state.columns), at)
     held = images.limit(DRIVER_ROWS + 1).toArrow()
@@ -235,6 +235,20 @@ def _of_log_table(state: InputState, *, keep_expired: bool) -> InputState:
         held=_changed(held, state.columns, state.at),
         is_changed=held.num_rows > 0,
     )
+
+
+def _appended(state: InputState, since: InputProgress) -> tuple[DataFrame | None, bool]:
+    """Return the rows that were appended to a log table, None if they are unknown; and whether others were deleted."""
+    table = state.table.table
+    if not state.is_moved:
+        return state.now().limit(0), False
+    found = since_snapshot(table, since.snapshot)
+    if found.is_known:
+        return appended_rows(state.lake, table, since.snapshot), found.deleted
+    if (later := is_later(table, since.offsets)) is None:
+        return None, False
+    rows = rows_of(state.lake, table).where(later)
+    return rows, since.rows + rows.count() != state.progress.rows
 
 
 def _with_pending(state: InputState, changelog: LakeTable) -> InputState:

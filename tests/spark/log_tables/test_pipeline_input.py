@@ -17,6 +17,7 @@ from replicator.model.moments import parse_as_of
 from replicator.operations.rebuild.results import compute_as_of
 from replicator.pipelines.checking import Checked, check_result
 from replicator.pipelines.files import chosen
+from replicator.pipelines.inputs import states
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.query.names import TableName
@@ -25,7 +26,7 @@ from replicator.pipelines.service import NotRefreshed, Result
 from replicator.pipelines.status import list_pipelines, show_pipeline
 from replicator.runner.result_upkeep import ResultUpkeep
 from tests.oracle.model import Source, SourceTable
-from tests.spark.log_tables.conftest import LogLake
+from tests.spark.log_tables.conftest import TOPIC, LogLake
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.pipeline_duckdb import duck
 from tests.support.pipeline_lake import PipelineLake, Round, rows_at
@@ -131,7 +132,12 @@ def clicks_of(logs: Logs, **settings: Any) -> LogLake:
 
 
 @pytest.mark.parametrize("driver_max_events", [10_000, 0])
-def test_results_are_what_their_queries_compute_after_each_batch(logs: Logs, driver_max_events: int) -> None:
+def test_results_are_what_their_queries_compute_after_each_batch(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, driver_max_events: int
+) -> None:
+    if not driver_max_events:
+        # Nor does the driver hold what was appended.
+        monkeypatch.setattr(states, "DRIVER_ROWS", 2)
     clicks = logs(
         {"driver_max_events": driver_max_events}, columns=COLUMNS, event_time="at", partition="hour"
     )
@@ -272,12 +278,46 @@ def test_rows_that_retention_deletes_leave_the_result(logs: Logs) -> None:
     assert pipelines.check("kept").is_equal
 
 
+def test_what_is_new_is_known_by_offsets_once_snapshots_have_expired(logs: Logs) -> None:
+    clicks = clicks_of(logs)
+    kept = PER_KIND.replace("-- key: kind", "-- key: kind\n-- keep_expired: true")
+    pipelines = LogPipelines.of(clicks, per_kind=PER_KIND, kept=kept)
+    clicks.send(event(1))
+    clicks.send(event(2), partition=2)
+    clicks.appended()
+    pipelines.refreshed()
+    for partition in range(5):
+        # Partitions between others, and after them, are new.
+        clicks.send(event(partition), partition=partition)
+        clicks.appended()
+    expire(pipelines, clicks)
+    assert pipelines.check("per_kind").is_equal
+    assert {(str(r.outcome), r.changes) for r in pipelines.refreshed().values()} == {("changed", 5)}
+    for name in ("per_kind", "kept"):
+        assert pipelines.rows(name) == pipelines.expected(name)
+    clicks.send(event(9))
+    clicks.appended()
+    clicks.lake.session(clicks.config).sql("DELETE FROM lake.logs.clicks WHERE id = 1")
+    clicks.send(event(10))
+    clicks.appended()
+    expire(pipelines, clicks)
+    assert {name: r.reason for name, r in pipelines.refreshed().items()} == {
+        "per_kind": "logs.clicks: rows of it were deleted",
+        "kept": None,
+    }
+    assert pipelines.rows("per_kind") == pipelines.expected("per_kind") == Counter([("view", 7, 7)])
+    assert pipelines.rows("kept") == Counter([("view", 9, 9)])
+
+
 def test_result_is_computed_as_a_whole_if_the_log_table_does_not_tell_what_is_new(logs: Logs) -> None:
     clicks = clicks_of(logs)
     pipelines = LogPipelines.of(clicks, per_kind=PER_KIND)
     clicks.send(event(1))
     clicks.appended()
     pipelines.refreshed()
+    topic = clicks.topics.topic(TOPIC)
+    # Its offsets begin again.
+    topic.id, topic.records = "2", {}
     for number in range(2):
         clicks.send(event(number))
         clicks.appended()

@@ -40,7 +40,7 @@ from replicator.model.reread import (
     StagingState,
     new_request,
 )
-from replicator.model.table import LOG_TOPIC_KEY, MIRROR_KEY, SOURCE_KEY, TableId
+from replicator.model.table import LOG_TOPIC_KEY, LOG_UNNUMBERED_KEY, MIRROR_KEY, SOURCE_KEY, TableId
 from replicator.model.verified import CHECKS_KEY, VERIFIED_KEY, CheckHistory, VerifiedTable
 from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.inputs.boundary import Boundary
@@ -78,6 +78,7 @@ FULL = {
     SOURCE_KEY: "shop.orders",
     MIRROR_KEY: "shop",
     LOG_TOPIC_KEY: "clicks",
+    LOG_UNNUMBERED_KEY: "true",
     CREATED_KEY: "file:/lake/shop/orders",
     RECORD_KEY: ResultRecord("revenue", "0123456789abcdef", Boundary("binlog.000007", 1234)).to_json(),
     COSTS_KEY: Costs("0123456789abcdef").after_whole(4.5).after_changes(1_000, 0.7).to_json(),

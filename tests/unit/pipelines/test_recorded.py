@@ -38,10 +38,13 @@ def test_record_of_a_result_keeps_its_text() -> None:
 
 def test_record_of_a_log_table_has_its_snapshot() -> None:
     record = ResultRecord(
-        "p", "0", Boundary(), {"logs.clicks": InputProgress("0c0e", 3, snapshot=1 << 62, kept=True)}
+        "p",
+        "0",
+        Boundary(),
+        {"logs.clicks": InputProgress("0c0e", 3, snapshot=1 << 62, offsets={0: 7}, rows=6, kept=True)},
     )
     text = record.to_json()
-    assert '"steps_at":-1,"snapshot":4611686018427387904,"kept":true' in text
+    assert '"steps_at":-1,"snapshot":4611686018427387904,"offsets":{"0":7},"rows":6,"kept":true' in text
     validate_properties("table", {RECORD_KEY: text})
     assert record_of(text, "t") == record
 
