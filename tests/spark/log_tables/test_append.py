@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from replicator.log_tables.service import NotAppended
+from replicator.model.table import LOG_UNNUMBERED_KEY
 from tests.spark.log_tables.conftest import TOPIC, LogLake
 from tests.support.failpoints import PowerCut, power_cut
 
@@ -107,8 +108,17 @@ def test_a_topic_that_was_created_again_is_read_from_its_beginning(logs: Logs) -
     topic = clicks.topics.topic(TOPIC)
     topic.id, topic.records = "2", {}
     clicks.send('{"id": 10}')
+    assert clicks.property(LOG_UNNUMBERED_KEY) is None
     clicks.appended()
     assert sorted(clicks.values("id")) == [0, 1, 10]
+    assert clicks.property(LOG_UNNUMBERED_KEY) == "true"
+
+
+def test_a_table_notes_that_its_rows_have_no_offsets(logs: Logs) -> None:
+    clicks = logs(columns={"id": "long"}, record=["timestamp", "partition"])
+    clicks.send('{"id": 0}')
+    clicks.appended()
+    assert clicks.property(LOG_UNNUMBERED_KEY) == "true"
 
 
 def test_a_topic_that_lost_its_newest_events_pauses_the_table(logs: Logs) -> None:
