@@ -35,9 +35,10 @@ def rows_of_snapshot(lake: Lake, table: LakeTable, snapshot_id: int | None) -> D
     Raises:
         LakeUnavailable: the table does not have the snapshot any more.
     """
+    classes = lake.classes.for_spark
     with lake_errors(f"snapshot {snapshot_id} of {table.namespace}.{table.name} cannot be read"):
         pinned = _pinned(lake, table, snapshot_id)
-        return _frame(lake, pinned, lake.classes.for_spark.table(pinned))
+        return _frame(lake, pinned, classes.table(pinned))
 
 
 def appended_rows(lake: Lake, table: LakeTable, since: int | None) -> DataFrame:
@@ -50,11 +51,12 @@ def appended_rows(lake: Lake, table: LakeTable, since: int | None) -> DataFrame:
     """
     if since is None:
         return rows_of(lake, table)
+    classes = lake.classes.for_spark
     with lake_errors(f"what was appended to {table.namespace}.{table.name} cannot be read"):
         pinned, options = _pinned(lake, table, table.snapshot_id), lake.classes.hash_map()
         options.put("start-snapshot-id", str(since))
         options.put("end-snapshot-id", str(table.snapshot_id))
-        return _frame(lake, pinned, lake.classes.for_spark.table(pinned), options)
+        return _frame(lake, pinned, classes.table(pinned), options)
 
 
 def _pinned(lake: Lake, table: LakeTable, snapshot_id: int | None) -> Any:
