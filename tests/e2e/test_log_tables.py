@@ -21,15 +21,20 @@ table = "logs.clicks"
 event_time = "at"
 partition = "day"
 record = ["partition", "offset", "timestamp", "key", "headers"]
+
+[pipelines]
+every = "1 second"
 """
+COUNTED = "SELECT kafka_partition, count(*) AS n, max(id) AS last FROM logs.clicks GROUP BY kafka_partition"
+JOINED = "SELECT c.id, s.label FROM logs.clicks c JOIN {namespace}.still s ON s.id = c.id"
 
 
-def rows(mirrored: MirroredDatabase) -> list[dict[str, Any]]:
+def rows(mirrored: MirroredDatabase, name: tuple[str, str] = ("logs", "clicks")) -> list[dict[str, Any]]:
     try:
         with open_catalog(load(mirrored.config).lake) as catalog:
-            if not catalog.table_exists(("logs", "clicks")):
+            if not catalog.table_exists(name):
                 return []
-            found: list[dict[str, Any]] = catalog.load_table(("logs", "clicks")).scan().to_arrow().to_pylist()
+            found: list[dict[str, Any]] = catalog.load_table(name).scan().to_arrow().to_pylist()
             return found
     except LakeUnavailable:
         # The first batch creates the catalog.
@@ -40,10 +45,17 @@ def test_events_are_appended_once_beside_a_mirror_that_is_killed(
     mirror_database: MirroredDatabaseBuilder,
 ) -> None:
     topic = f"clicks-{uuid.uuid4().hex}"
-    prepare = ["CREATE TABLE still (id INT PRIMARY KEY)", "INSERT INTO still VALUES (1)"]
+    prepare = [
+        "CREATE TABLE still (id INT PRIMARY KEY, label VARCHAR(9))",
+        "INSERT INTO still VALUES (1, 'a'), (149, 'b')",
+    ]
     extra = FAST_MIRROR + SECTION.format(topic=topic)
     mirrored = mirror_database(tables=0, seed_rows=False, extra=extra, prepare=prepare)
-    log = load(mirrored.config).log
+    log, lake = load(mirrored.config).log, load(mirrored.config).lake
+    folder = mirrored.config.parent / "pipelines"
+    folder.mkdir()
+    (folder / "counted.sql").write_text(COUNTED)
+    (folder / "joined.sql").write_text(JOINED.format(namespace=lake.namespace))
     assert isinstance(log, KafkaLog)
     client: dict[str, Any] = {"bootstrap.servers": log.bootstrap_servers}
     # The client ends its requests with itself.
@@ -75,6 +87,20 @@ def test_events_are_appended_once_beside_a_mirror_that_is_killed(
     assert {row["device"]["os"] for row in found[100:]} == {"linux"}
     assert found[7]["kafka_key"] == b"k7"
     assert json.loads(found[7]["kafka_headers"]) == [{"key": "n", "value": "7"}]
+
+    def results() -> list[set[tuple[Any, ...]]]:
+        assert mirror.is_alive(), mirror.tail()
+        names = {"counted": ("kafka_partition", "n", "last"), "joined": ("id", "label")}
+        return [
+            {
+                tuple(row[column] for column in columns)
+                for row in rows(mirrored, (lake.pipelines_namespace, name))
+            }
+            for name, columns in names.items()
+        ]
+
+    wanted = [{(0, 50, 147), (1, 50, 148), (2, 50, 149)}, {(1, "a"), (149, "b")}]
+    until(lambda: results() == wanted, seconds=START_S, doing="the results over the log table")
     status = subprocess.run(
         [COMMAND, "status", "--json", "-c", str(mirrored.config)], capture_output=True, check=False
     )
