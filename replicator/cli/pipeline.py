@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="The pipeline: its file without .sql; or the table of a history."),
+    typer.Argument(
+        metavar="NAME", help="The pipeline: its file without .sql or .py; or the table of a history."
+    ),
 ]
 _Names = Annotated[
     list[str] | None,
@@ -45,6 +47,14 @@ comment lines that say more of its result:
   GROUP BY to_date(o.created_at), c.country
 
 Tables are named as they are in the lake. The result is the table NAMESPACE_pipelines.NAME.
+
+A file NAME.py has a function from DataFrames to a DataFrame instead, which runs in the process of the mirror:
+
+\b
+  # input orders: shop.orders
+  # by key: customer_id
+  def model(orders):
+      return orders.groupBy("customer_id").count()
 
 Histories of tables, which the configuration asks for, are kept current in the same way. Their names are those of their
 tables: NAMESPACE_history.TABLE.

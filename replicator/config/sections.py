@@ -369,7 +369,7 @@ class SchemaChangesConfig(BaseModel):
 
 
 class PipelinesConfig(BaseModel):
-    """`[pipelines]`: the folder of the pipelines, one file NAME.sql each, and how often their results are refreshed.
+    """`[pipelines]`: the folder of the files of pipelines, and how often their results are refreshed.
 
     Attributes:
         every: seconds between refreshes; a pipeline may say otherwise.

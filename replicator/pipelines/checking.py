@@ -26,8 +26,7 @@ from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.signed import STATE
 from replicator.pipelines.refresh.planner import Planned
-from replicator.pipelines.refresh.refresh import own_columns, united
-from replicator.pipelines.refresh.views import Views
+from replicator.pipelines.refresh.views import Views, own_columns, united
 from replicator.pipelines.service import Pipelines
 
 _SHOWN: Final = 20
@@ -83,7 +82,7 @@ def check_result(pipelines: Pipelines, definition: Definition, *, repair: bool =
     views = Views(lake.spark)
     try:
         _register(pipelines, planned, record, views)
-        whole = as_table(lake, table, views.query(planned.plan.full))
+        whole = as_table(lake, table, views.whole(planned.plan, planned.function))
         present = rows_of(lake, table)
         found = _compared(definition, planned.table, record, whole.drop(STATE), present.drop(STATE))
         if found.is_equal or not repair:

@@ -7,9 +7,11 @@ from pathlib import Path
 from replicator.config import Config
 from replicator.errors import PipelineError, UsageError
 from replicator.pipelines.history.definition import History, histories_of
-from replicator.pipelines.query.definition import Definition, read_definition
+from replicator.pipelines.query.definition import Definition, parse_definition, read_definition
 from replicator.pipelines.query.graph import in_order, name_of, reads, references
 from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.python import parse_function
+from replicator.pipelines.results import pipeline_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,13 @@ def read_pipelines(config: Config) -> PipelineFiles:
     folder, namespace = config.pipelines.folder, config.lake.pipelines_namespace
     found: dict[str, Definition] = {}
     broken: dict[str, Broken] = {}
-    for file in sorted(folder.glob("*.sql")) if folder.is_dir() else []:
+    files = pipeline_files(folder)
+    for file in files:
         name, table = file.stem, TableName(namespace, file.stem)
         try:
-            definition = read_definition(file, _shown(file))
+            _refuse_file(file, folder, files)
+            parse = parse_function if file.suffix == ".py" else parse_definition
+            definition = read_definition(file, _shown(file), parse)
             table = definition.output(namespace)
             _refuse_place(definition, config)
             reads(definition)
@@ -97,6 +102,21 @@ def read_pipelines(config: Config) -> PipelineFiles:
     for name, reason in {**refused, **ordered.refused}.items():
         broken[name] = Broken(found[name].file, found[name].output(namespace), reason)
     return PipelineFiles(ordered.definitions, histories_of(config), broken)
+
+
+def _refuse_file(file: Path, folder: Path, files: Collection[Path]) -> None:
+    """Refuse a file that is not in the folder itself, as its code is run, and two of one name.
+
+    Raises:
+        PipelineError: it is one.
+    """
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise PipelineError.at(
+            _shown(file), 1, None, f"is a link to {file.resolve()}", "copy the file into the folder"
+        )
+    if others := [other for other in files if other.stem == file.stem and other != file]:
+        reason = f"{_shown(others[0])} is a pipeline of this name, too"
+        raise PipelineError.at(_shown(file), 1, None, reason, "rename one of them, or delete it")
 
 
 def _of_changelogs(
@@ -123,7 +143,7 @@ def _refuse_place(definition: Definition, config: Config) -> None:
         raise definition.header_error(
             "table",
             f"{table.namespace} is a namespace of the mirror itself",
-            f"name another one: -- table: {config.lake.pipelines_namespace}.{table.name}",
+            f"name another one: {definition.setting(f'table: {config.lake.pipelines_namespace}.{table.name}')}",
         )
 
 
@@ -169,7 +189,7 @@ def _no_such(name: str, known: Collection[str], config: Config) -> UsageError:
     folder = config.pipelines.folder
     if not known:
         return UsageError(
-            f"there is no pipeline {name}: {folder} has no files NAME.sql",
+            f"there is no pipeline {name}: {folder} has no files NAME.sql or NAME.py",
             f"write a SELECT to {folder / name}.sql",
         )
     return UsageError(f"there is no pipeline {name}", f"pipelines: {', '.join(sorted(known))}")

@@ -21,7 +21,7 @@ def known_pipelines(config: Config, names: Collection[str]) -> PipelineFiles:
     if not files:
         folder = config.pipelines.folder
         raise UsageError(
-            f"there are no pipelines: {folder} has no files NAME.sql",
+            f"there are no pipelines: {folder} has no files NAME.sql or NAME.py",
             f"write a SELECT to {folder / (min(names, default='revenue'))}.sql",
         )
     chosen(files, names, config)

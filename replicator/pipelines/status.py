@@ -209,7 +209,7 @@ def _explained(
     status = _status(config, definition, result, plan, pauses, known.lost(definition) or problem, waits_for)
     if plan is None:
         return Explained(status)
-    steps = tuple((step.view, step.sql) for step in plan.steps)
+    steps = tuple((step.view, step.sql) for step in (*plan.before, *plan.steps))
     return Explained(status, tuple(explained(plan)), steps, plan.full)
 
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from replicator.pipelines.query.analysis import InputSchema
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.query.narrow import Narrow
+from replicator.pipelines.query.narrow import Narrow, Step
 from replicator.pipelines.query.plan import Plan, Rule
 from tests.support.pipeline_queries import SCHEMAS, Row
 
@@ -41,12 +41,19 @@ class DuckPipeline:
     Attributes:
         narrows: whether views are narrowed as steps allow.
         schemas: the tables that it may read.
+        function: what is called, as a query of DuckDB with places for the views that it gets.
     """
 
     def __init__(
-        self, plan: Plan, *, narrows: bool, schemas: Mapping[TableName, InputSchema] = SCHEMAS
+        self,
+        plan: Plan,
+        *,
+        narrows: bool,
+        schemas: Mapping[TableName, InputSchema] = SCHEMAS,
+        function: str = "",
     ) -> None:
         self.plan = plan
+        self.function = function
         self.schemas = schemas
         self.narrows = narrows
         self.db = _database()
@@ -55,6 +62,8 @@ class DuckPipeline:
     def build(self, tables: Tables) -> None:
         """Compute the result as a whole."""
         self._load(tables, {name: Counter() for name in tables})
+        for step in self.plan.before:
+            self.db.execute(f'CREATE OR REPLACE TABLE "{step.view}" AS {self._query(step)}')
         self.db.execute(f'CREATE OR REPLACE TABLE "{self.plan.output}" AS {duck(self.plan.full)}')
 
     def refresh(self, before: Tables, now: Tables) -> None:
@@ -69,19 +78,22 @@ class DuckPipeline:
         for step in self.plan.steps:
             for narrow in step.narrow if self.narrows else ():
                 self._narrow(narrow)
-            self.db.execute(f'CREATE OR REPLACE TABLE "{step.view}" AS {duck(step.sql)}')
+            self.db.execute(f'CREATE OR REPLACE TABLE "{step.view}" AS {self._query(step)}')
             if self.narrows and step.narrow:
                 self._register()
         self._apply()
 
     def rows(self) -> list[Row]:
         """Return the rows of the result."""
-        columns = ", ".join(f'"{name}"' for name in self.plan.columns)
+        columns = ", ".join(f'"{name}"' for name in self.plan.columns) or "*"
         return self.db.execute(f'SELECT {columns} FROM "{self.plan.output}"').fetchall()
 
     def expected(self, query: str) -> list[Row]:
         """Return what DuckDB computes for a query over the tables as they are now."""
         return self.db.execute(duck(query)).fetchall()
+
+    def _query(self, step: Step) -> str:
+        return self.function.format(*step.call) if step.call else duck(step.sql)
 
     def _load(self, tables: Tables, changes: Tables) -> None:
         for name, rows in tables.items():
@@ -132,8 +144,9 @@ class DuckPipeline:
 
     def _apply(self) -> None:
         output, changes = f'"{self.plan.output}"', f'"{self.plan.changes}"'
-        columns = ", ".join(f'"{c}"' for c in (*self.plan.columns, *(("_state",) if self.plan.state else ())))
         db = self.db
+        names = self.plan.columns or [row[0] for row in db.execute(f"DESCRIBE {output}").fetchall()]
+        columns = ", ".join(f'"{c}"' for c in (*names, *(("_state",) if self.plan.state else ())))
         db.execute(f"CREATE OR REPLACE TABLE _typed AS SELECT *, 0::BIGINT AS _weight FROM {output} LIMIT 0")
         db.execute(f"INSERT INTO _typed BY NAME SELECT * FROM {changes}")
         twice = db.execute(

@@ -37,11 +37,11 @@ class PipelineLake:
     def config(self) -> Config:
         return self.settings or self.lake.config()
 
-    def define(self, name: str, text: str) -> None:
+    def define(self, name: str, text: str, ending: str = "sql") -> None:
         """Write the file of a pipeline."""
         folder = self.config.pipelines.folder
         folder.mkdir(exist_ok=True)
-        (folder / f"{name}.sql").write_text(textwrap.dedent(text).strip() + "\n")
+        (folder / f"{name}.{ending}").write_text(textwrap.dedent(text).strip() + "\n")
 
     def pipelines(self) -> Pipelines:
         """Open the pipelines as a new process would."""

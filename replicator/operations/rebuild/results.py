@@ -36,8 +36,7 @@ from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.signed import STATE
 from replicator.pipelines.refresh.planner import Planned
-from replicator.pipelines.refresh.refresh import own_columns, united
-from replicator.pipelines.refresh.views import Views
+from replicator.pipelines.refresh.views import Views, own_columns, united
 from replicator.pipelines.service import Pipelines
 
 
@@ -233,7 +232,7 @@ class _Sources:
         for used in planned.plan.inputs:
             parts = [(table, self._rows(table, own_columns(used), bound)) for table in used.tables]
             self.views.add(used.now, united(used, parts))
-        return self.views.query(planned.plan.full)
+        return self.views.whole(planned.plan, planned.function)
 
     def _rows(self, name: TableName, columns: Sequence[str], bound: Bound) -> DataFrame:
         if name in self.planned:

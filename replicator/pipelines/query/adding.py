@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from replicator.model.common import quoted
-from replicator.pipelines.query.blocks import conditions_of, conjuncts
+from replicator.pipelines.query.blocks import conditions_of, conjuncts, sources_of
 from replicator.pipelines.query.definition import DIALECT
 from replicator.pipelines.query.narrow import Narrow, Start, Step, equalities, narrowed
 from replicator.pipelines.query.signed import (
@@ -16,7 +16,6 @@ from replicator.pipelines.query.signed import (
     Part,
     Term,
     changes,
-    sources_of,
     struct,
 )
 from replicator.pipelines.query.views import Views

@@ -16,6 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from replicator.model.table import RESULT_STATE
+from replicator.pipelines.query.blocks import sources_of
 from replicator.pipelines.query.definition import DIALECT, Definition
 from replicator.pipelines.query.functions import refuse_functions, use_known_names
 from replicator.pipelines.query.graph import name_of, references
@@ -67,19 +68,35 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """What a function gets.
+
+    Attributes:
+        query: its query over `in0`, `in1`, …
+        columns: its columns as they are to be spelt.
+    """
+
+    name: str
+    query: exp.Query
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Analysed:
     """A pipeline whose query was resolved.
 
     Attributes:
         query: the query over `in0`, `in1`, …
         inputs: these inputs.
-        columns: the columns of the result as they are to be spelt.
+        columns: the columns of the result as they are to be spelt; of a function, none are known.
+        parameters: what a function gets; none for a SELECT.
     """
 
     definition: Definition
     query: exp.Query
     inputs: tuple[Read, ...]
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
 
     def input_of(self, table: exp.Table) -> Read:
         """Return the input that a table in the query is."""
@@ -106,9 +123,18 @@ def analyse(definition: Definition, schemas: Mapping[TableName, InputSchema]) ->
     query = _without_ctes(_resolved(query, definition, inputs))
     _expand_named_windows(query)
     check_groups(definition, query)
-    columns = _spelt(query, definition, inputs)
+    used = tuple(_with_used(query, inputs))
+    if definition.inputs:
+        return Analysed(definition, query, used, parameters=tuple(_parameters(query, definition, inputs)))
+    columns = _spelt(query, definition.query, definition, inputs)
     check_header(definition, columns)
-    return Analysed(definition, query, tuple(_with_used(query, inputs)), columns)
+    return Analysed(definition, query, used, columns)
+
+
+def _parameters(query: exp.Query, definition: Definition, inputs: Sequence[Read]) -> Iterator[Parameter]:
+    for resolved, written in zip(sources_of(query), sources_of(definition.query), strict=True):
+        columns = _spelt(resolved.this, written.this, definition, inputs)
+        yield Parameter(written.alias_or_name, resolved.this, columns)
 
 
 def _read(
@@ -218,8 +244,14 @@ def _tables(query: exp.Query, inputs: Sequence[Read], node: exp.Expr) -> Iterato
         for table in query.find_all(exp.Table):
             if table.alias_or_name.lower() == node.table.lower() and re.fullmatch(r"in\d+", table.name):
                 yield inputs[int(table.name.removeprefix(_INPUT))]
-    elif len(inputs) == 1 and not query.find(exp.Subquery, exp.CTE):
-        yield inputs[0]
+        return
+    select = node.find_ancestor(exp.Select)
+    # In a condition, it may be a column of the query around it.
+    if select is None or "from_" not in select.args or not isinstance(select.parent, exp.Subquery | None):
+        return
+    names = {source.name if isinstance(source, exp.Table) else "" for source in sources_of(select)}
+    if len(names) == 1 and re.fullmatch(r"in\d+", name := names.pop()):
+        yield inputs[int(name.removeprefix(_INPUT))]
 
 
 def _has(column: exp.Column, query: exp.Query, inputs: Sequence[Read]) -> bool:
@@ -239,10 +271,11 @@ def _with_used(query: exp.Query, inputs: Sequence[Read]) -> Iterator[Read]:
         yield Read(read.name, read.tables, read.schema, columns, read.node)
 
 
-def _spelt(query: exp.Query, definition: Definition, inputs: Sequence[Read]) -> tuple[str, ...]:
-    """Return the columns of the result as the file spells them; those of a star as the input does."""
+def _spelt(
+    query: exp.Query, outer: exp.Query, definition: Definition, inputs: Sequence[Read]
+) -> tuple[str, ...]:
+    """Return the columns of a query as the file spells them, where it is `outer`; those of a star as the input does."""
     spelling = {name.lower(): name for read in reversed(inputs) for name in read.schema.columns}
-    outer = definition.query
     while isinstance(outer, (exp.SetOperation, exp.Subquery)):
         outer = outer.this
     for expression in outer.selects:

@@ -161,6 +161,11 @@ def parts(query: exp.SetOperation) -> list[exp.Select]:
     return found
 
 
+def sources_of(select: exp.Query) -> list[exp.Expr]:
+    """Return the tables and subqueries in FROM."""
+    return [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
+
+
 def unnested(query: exp.Expr) -> exp.Query:
     """Return the query in parentheses.
 

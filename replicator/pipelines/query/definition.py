@@ -7,7 +7,8 @@
     SELECT ...
 
 The comment lines `-- NAME: VALUE` before the SELECT are the header. A header needs no key: each has a default. A line
-of the header that looks like one but has no known name is an error, so that a misspelt key is not ignored.
+of the header that looks like one but has no known name is an error, so that a misspelt key is not ignored. Files with
+a function in Python have the same header, in comments of Python: see `python`.
 """
 
 import difflib
@@ -29,7 +30,10 @@ from replicator.model.partitioning import PartitionField, parse_partition
 from replicator.pipelines.query.names import TableName
 
 DIALECT: Final = "spark"
-_HEADER: Final = re.compile(r"--\s*(?P<name>[A-Za-z_]+(?: +[\w-]+)?)\s*:(?P<value>.*)")
+_SQL: Final = "--"
+PYTHON: Final = "#"
+"""What begins a line of the header: in a file with a SELECT, and in one with a function."""
+_HEADER: Final = re.compile(r"(--|#)\s*(?P<name>[A-Za-z_]+(?: +[\w-]+)?)\s*:(?P<value>.*)")
 _EXPECTATION: Final = re.compile(r"[A-Za-z]\w*")
 _IDENTIFIER: Final = re.compile(r"[^\s,.`]+")
 _KEYWORDS: Final = (
@@ -88,7 +92,7 @@ class Definition:
         name: the name of the file without its ending; of the table too, unless `table` says otherwise.
         file: the path as it is shown in errors.
         text: the text of the file.
-        query: the SELECT, as it was parsed.
+        query: the SELECT, as it was parsed; of a function, one that has its inputs in FROM, under their names.
         table: the table of the result; None for the usual one.
         key: columns that identify a row of the result; empty if rows have no key.
         every: seconds between refreshes; None for the usual ones.
@@ -96,7 +100,11 @@ class Definition:
         expectations: what is checked of each row.
         changelog: whether the result has a changelog.
         keep_expired: whether rows stay in the result that were deleted from a log table.
-        lines: header key → its line.
+        lines: header key → its line; of a function also `model` → where it is defined.
+        inputs: the names of a function's inputs, which are its parameters; empty for a SELECT.
+        by_key: columns by which a function computes its result: for the rows of the result with some values of these,
+            it needs only the rows of its inputs with them. Empty if it needs all rows.
+        code: the code of a function, without comments and layout.
     """
 
     name: str
@@ -113,10 +121,17 @@ class Definition:
     changelog: bool = False
     keep_expired: bool = False
     lines: tuple[tuple[str, int], ...] = ()
+    inputs: tuple[str, ...] = ()
+    by_key: tuple[str, ...] = ()
+    code: str = ""
 
     def output(self, namespace: str) -> TableName:
         """Return the table of the result; `namespace` is the usual one."""
         return self.table or TableName(namespace, self.name)
+
+    def setting(self, line: str) -> str:
+        """Return a line of the header as the file has it, for hints: `key: day` as `-- key: day`."""
+        return f"{PYTHON if self.inputs else _SQL} {line}"
 
     def error(self, node: exp.Expr, reason: str, hint: str | None = None) -> PipelineError:
         """Return the error for a part of the query, with its place in the file."""
@@ -147,11 +162,13 @@ def _keyword(text: str, node: exp.Expr) -> int | None:
     return None
 
 
-def read_definition(path: Path, shown: str | None = None) -> Definition:
-    """Read a pipeline file.
+def read_definition(
+    path: Path, shown: str | None = None, parse: "Callable[[str, str, str], Definition] | None" = None
+) -> Definition:
+    """Read a pipeline file; `parse` is by default `parse_definition`.
 
     Raises:
-        PipelineError: the file cannot be read, or it is not a header and one SELECT.
+        PipelineError: the file cannot be read, or it is not what it should be.
     """
     file = shown or str(path)
     try:
@@ -159,7 +176,7 @@ def read_definition(path: Path, shown: str | None = None) -> Definition:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise PipelineError.at(file, 1, None, f"cannot be read: {reason}") from None
-    return parse_definition(text, path.stem, file)
+    return (parse or parse_definition)(text, path.stem, file)
 
 
 def parse_definition(text: str, name: str, file: str) -> Definition:
@@ -168,11 +185,19 @@ def parse_definition(text: str, name: str, file: str) -> Definition:
     Raises:
         PipelineError: it is not a header and one SELECT.
     """
+    check_name(name, file)
+    return Definition(name, file, text, _query(text, file), **parse_header(text, file))
+
+
+def check_name(name: str, file: str) -> None:
+    """Check the name of a pipeline.
+
+    Raises:
+        PipelineError: it is not one.
+    """
     if not _NAME.fullmatch(name):
         reason = f'"{name}" is not a name of a pipeline: lower-case letters, digits and _'
         raise PipelineError.at(file, 1, None, reason, f"rename {file}")
-    header = _header(text, file)
-    return Definition(name, file, text, _query(text, file), **header)
 
 
 def _query(text: str, file: str) -> exp.Query:
@@ -246,11 +271,18 @@ def _second_statement(text: str) -> int:
     return next((b.start for a, b in pairwise(tokens) if a.text == ";"), 0)
 
 
-def _header(text: str, file: str) -> dict[str, Any]:
+def parse_header(text: str, file: str, mark: str = _SQL) -> dict[str, Any]:
+    """Return what the header says, by the attributes of a `Definition`; of a function, `inputs` is name → text.
+
+    Raises:
+        PipelineError: a line of it has no known key, or a value that does not fit.
+    """
     found: dict[str, Any] = {}
     lines: dict[str, int] = {}
     expectations: list[Expectation] = []
-    for number, line in _comment_lines(text):
+    inputs: dict[str, str] = {}
+    parsers = _PARSERS if mark == _SQL else {**_PARSERS, "by key": _columns}
+    for number, line in _comment_lines(text, mark):
         if (match := _HEADER.match(line)) is None:
             continue
         name, value = " ".join(match["name"].split()), match["value"].strip()
@@ -258,13 +290,16 @@ def _header(text: str, file: str) -> dict[str, Any]:
             _refuse_second(name, lines)
             if name.startswith("expect "):
                 expectations.append(_expectation(name.removeprefix("expect "), value, number))
+            elif name.startswith("input ") and mark == PYTHON:
+                inputs[name.removeprefix("input ")] = value
             else:
-                found[name] = _parser(name)(value)
+                found[name.replace(" ", "_")] = _parser(name, parsers)(value)
         except ValueError as error:
             column = text.splitlines()[number - 1].find(match["name"]) + 1
             raise PipelineError.at(file, number, column, f"{name}: {error}") from None
         lines[name] = number
-    return {**found, "expectations": tuple(expectations), "lines": tuple(lines.items())}
+    found |= {"expectations": tuple(expectations), "lines": tuple(lines.items())}
+    return found if mark == _SQL else {**found, "inputs": inputs}
 
 
 def _refuse_second(name: str, lines: Mapping[str, int]) -> None:
@@ -272,22 +307,28 @@ def _refuse_second(name: str, lines: Mapping[str, int]) -> None:
         raise ValueError(f"is given twice, first in line {lines[name]}")
 
 
-def _comment_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the comment lines before the query, with their numbers from 1."""
+def _comment_lines(text: str, mark: str) -> Iterator[tuple[int, str]]:
+    """Yield the comment lines before the query or the code, with their numbers from 1."""
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
-        if stripped and not stripped.startswith("--"):
+        if stripped and not stripped.startswith(mark):
             return
         if stripped:
             yield number, stripped
 
 
-def _parser(name: str) -> Callable[[str], Any]:
-    if name in _PARSERS:
-        return _PARSERS[name]
-    close = difflib.get_close_matches(name.lower(), [*_PARSERS, "expect"], n=1)
-    known = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(_PARSERS)} and expect NAME;"
-    raise ValueError(f"unknown key; {known} Ordinary comments stand after the first word of the SELECT")
+def _parser(name: str, parsers: Mapping[str, Callable[[str], Any]]) -> Callable[[str], Any]:
+    if name in parsers:
+        return parsers[name]
+    is_sql = parsers is _PARSERS
+    named = ("expect NAME",) if is_sql else ("input NAME", "expect NAME")
+    keys = [*parsers, *(key.partition(" ")[0] for key in named)]
+    tried = (name.lower(), name.lower().partition(" ")[0])
+    close = next((found for text in tried if (found := difflib.get_close_matches(text, keys, n=1))), None)
+    shown = f"{', '.join([*parsers, *named[:-1]])} and {named[-1]}"
+    known = f'did you mean "{close[0]}"?' if close else f"known are {shown};"
+    place = "after the first word of the SELECT" if is_sql else "after the first line of code"
+    raise ValueError(f"unknown key; {known} Ordinary comments stand {place}")
 
 
 def _table(value: str) -> TableName:

@@ -30,6 +30,8 @@ def _rule(plan: Plan) -> Iterator[str]:
     yield f"kept current by: {plan.rule}, {_RULES[plan.rule]}"
     if plan.unit:
         yield f"  recomputed: the rows with the {', '.join(plan.unit)} that changes touch"
+    if plan.undivided:
+        yield f"  as a whole if {' or '.join(map(str, plan.undivided))} changes, which has no such column"
     if plan.state:
         yield "  the result has a hidden column _state: the numbers to which changes are added"
     if plan.keep_expired:

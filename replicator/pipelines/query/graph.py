@@ -92,7 +92,7 @@ def _of_one_table(definitions: Collection[Definition], namespace: str) -> Iterat
         table = definition.output(namespace)
         others = [d for d in definitions if d is not definition and d.output(namespace) == table]
         if others:
-            hint = f"give one of them another table: -- table: {table}_2"
+            hint = f"give one of them another table: {definition.setting(f'table: {table}_2')}"
             yield (
                 definition.name,
                 definition.header_error("table", f"{table} is the result of {others[0].file} too", hint),

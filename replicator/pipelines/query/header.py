@@ -36,6 +36,7 @@ def check_header(definition: Definition, columns: Sequence[str]) -> None:
 def _named(definition: Definition) -> Iterator[tuple[str, str]]:
     """Yield the columns that the header names, with the header key."""
     yield from (("key", column) for column in definition.key)
+    yield from (("by key", column) for column in definition.by_key)
     yield from (("partition", field.column) for field in definition.partition)
     for line, condition in _conditions(definition):
         yield from ((line, column.parts[0].name) for column in condition.find_all(exp.Column))

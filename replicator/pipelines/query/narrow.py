@@ -29,15 +29,17 @@ class Step:
 
     Attributes:
         view: the name under which its result is registered.
-        sql: the query in Spark SQL.
+        sql: the query in Spark SQL; if the function of the pipeline is called instead, how that looks.
         keep: whether the result is used several times, and is small.
         narrow: which rows of views it needs; others may be left out for this step.
+        call: the views of which the function gets the rows, in the order of its inputs; empty for a query.
     """
 
     view: str
     sql: str
     keep: bool = False
     narrow: tuple[Narrow, ...] = ()
+    call: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

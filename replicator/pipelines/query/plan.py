@@ -21,20 +21,25 @@ rows of one key tell that the key does not identify rows. Values must be cast to
 which are those of `Plan.full`, the query for the whole result over the views `now`.
 
 Checks count over the rows of `Plan.checked` with a weight above 0: they have those too that `drop` leaves out.
+
+If the result is computed by a function, `Plan.full` reads what `Plan.before` leads to, and a step of both calls the
+function (`Step.call`). `Plan.columns` is empty then: only Spark tells them.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from replicator.model.changelog import change_column
 from replicator.model.common import quoted
 from replicator.pipelines.query.adding import grouped_steps, linear_steps
-from replicator.pipelines.query.analysis import Analysed
+from replicator.pipelines.query.analysis import Analysed, Read
 from replicator.pipelines.query.blocks import NotMaintained, unnested
-from replicator.pipelines.query.definition import DIALECT, Action, Expectation, Refresh
+from replicator.pipelines.query.by_key import keyed_steps, whole_steps
+from replicator.pipelines.query.definition import DIALECT, Action, Definition, Expectation, Refresh
+from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Step
 from replicator.pipelines.query.recomputing import recomputing_steps
 from replicator.pipelines.query.signed import STATE, WEIGHT, Invertible, check_linear, invertible, over_now
@@ -67,11 +72,13 @@ class Plan:
         key: the columns that identify a row; empty if rows have no key.
         unit: the columns of which the rows are recomputed for the values that changes touched, by `Rule.AFFECTED`.
         state: whether the result has the hidden column.
+        before: the steps that `full` needs before it; none for a SELECT.
         full: the query for the whole result.
         full_unchecked: the same with the rows that `drop` leaves out.
         steps: the queries of a refresh; none if it computes `full`.
         fingerprint: a hash of all that decides the rows; a result of another one must be recomputed.
         keep_expired: whether rows stay in the result that were deleted from a log table.
+        undivided: the inputs of which a function gets all rows in `steps`: if one changed, the whole must be computed.
     """
 
     pipeline: str
@@ -83,6 +90,7 @@ class Plan:
     unit: tuple[str, ...]
     state: bool
     output: str
+    before: tuple[Step, ...]
     full: str
     full_unchecked: str
     steps: tuple[Step, ...]
@@ -91,6 +99,7 @@ class Plan:
     checks: tuple[Expectation, ...]
     fingerprint: str
     keep_expired: bool
+    undivided: tuple[TableName, ...] = ()
 
 
 def plan_of(analysed: Analysed) -> Plan:
@@ -100,32 +109,46 @@ def plan_of(analysed: Analysed) -> Plan:
         PipelineError: the pipeline demands that it is by what changed, and that is impossible.
     """
     definition = analysed.definition
-    for name in (*analysed.columns, *(name for read in analysed.inputs for name in read.columns)):
-        if name.lower() in (STATE, WEIGHT):
-            reason = f"{name} is the name of a hidden column"
-            raise definition.error(analysed.query, reason, "name the column otherwise with AS")
-    if definition.changelog and _CHANGE in map(str.lower, analysed.columns):
-        reason = f"{_CHANGE} is the column of the changelog that tells what changed"
+    named = (*analysed.columns, *(name for read in analysed.inputs for name in read.columns))
+    if (reason := reserved(named)) is not None:
+        raise definition.error(analysed.query, reason, "name the column otherwise with AS")
+    if (reason := reserved(analysed.columns, changelog=definition.changelog)) is not None:
         raise definition.header_error("changelog", reason, "name the column otherwise with AS")
     drops = tuple(e.condition for e in definition.expectations if e.action is Action.DROP)
     planner = _Planner(analysed, Views(analysed), drops)
     if definition.keep_expired:
         return planner.keeping()
     if definition.refresh is Refresh.FULL:
-        return planner.full("the file says refresh: full")
+        whole = "the file says refresh: full"
+        if definition.inputs and not definition.by_key:
+            whole = "the function has no key by which it computes its result"
+        return planner.full(whole)
     try:
         return planner.maintained()
     except NotMaintained as error:
         refused = definition.error(
-            error.node, f"cannot be maintained incrementally: {error.reason}", _hint(error)
+            error.node, f"cannot be maintained incrementally: {error.reason}", _hint(error, definition)
         )
         if definition.refresh is Refresh.INCREMENTAL:
             raise refused from None
         return planner.full(refused.message)
 
 
-def _hint(error: NotMaintained) -> str:
-    otherwise = "write -- refresh: auto in the header to compute it as a whole"
+def reserved(columns: Iterable[str], *, changelog: bool = False) -> str | None:
+    """Return why a result cannot have one of the columns; None if it can have all.
+
+    `changelog`: whether it has one.
+    """
+    for name in columns:
+        if name.lower() in (STATE, WEIGHT):
+            return f"{name} is the name of a hidden column"
+        if changelog and name.lower() == _CHANGE:
+            return f"{_CHANGE} is the column of the changelog that tells what changed"
+    return None
+
+
+def _hint(error: NotMaintained, definition: Definition) -> str:
+    otherwise = f"write {definition.setting('refresh: auto')} in the header to compute it as a whole"
     return f"{error.hint}; or {otherwise}" if error.hint else otherwise
 
 
@@ -143,7 +166,9 @@ class _Planner:
         Raises:
             NotMaintained: none applies.
         """
-        self._refuse_unchanging()
+        if self.analysed.parameters:
+            return self._keyed()
+        self._refuse_unchanging(self.analysed.inputs)
         try:
             return self._signed()
         except NotMaintained as error:
@@ -172,18 +197,25 @@ class _Planner:
             )
             raise definition.header_error("keep_expired", reason, otherwise)
         try:
-            self._refuse_unchanging()
+            self._refuse_unchanging(self.analysed.inputs)
             return self._signed()
         except NotMaintained as error:
             reason = f"expired rows cannot be kept: changes cannot be added because of {error.reason}"
             raise definition.error(error.node, reason, otherwise) from None
 
-    def _refuse_unchanging(self) -> None:
+    def _keyed(self) -> Plan:
+        """Return the plan for a function that is called for the affected keys."""
+        undivided, steps = keyed_steps(self.views)
+        self._refuse_unchanging([read for read in self.analysed.inputs if read.name not in undivided])
+        plan = self._plan(Rule.AFFECTED, None, steps, None, self.analysed.definition.by_key)
+        return replace(plan, undivided=undivided)
+
+    def _refuse_unchanging(self, inputs: Iterable[Read]) -> None:
         """Refuse inputs of which the changes are not known."""
-        for read in self.analysed.inputs:
+        for read in inputs:
             if not read.schema.has_changelog:
                 hint = (
-                    "write -- changelog: true in the header of the pipeline that computes it"
+                    "write changelog: true in the header of the pipeline that computes it"
                     if read.schema.is_result
                     else f"write changelog = true in the [[table]] of {read.name.name} in the configuration"
                 )
@@ -210,8 +242,13 @@ class _Planner:
         unit: tuple[str, ...] = (),
     ) -> Plan:
         definition, views = self.analysed.definition, self.views
-        query = over_now(grouped.with_state() if grouped else self.analysed.query, views)
-        unchecked = f"SELECT {views.spelt('_q', state=grouped is not None)} FROM ({query.sql(DIALECT)}) AS _q"
+        before = whole_steps(views) if self.analysed.parameters else []
+        if before:
+            unchecked = f"SELECT * FROM {quoted(before[-1].view)}"
+        else:
+            query = over_now(grouped.with_state() if grouped else self.analysed.query, views)
+            state = grouped is not None
+            unchecked = f"SELECT {views.spelt('_q', state=state)} FROM ({query.sql(DIALECT)}) AS _q"
         full = unchecked
         last = steps[-1].view if steps else ""
         if self.drops:
@@ -226,9 +263,10 @@ class _Planner:
             inputs=views.inputs,
             columns=self.analysed.columns,
             key=definition.key,
-            unit=tuple(views.spelling[name] for name in unit),
+            unit=tuple(views.spelling.get(name, name) for name in unit),
             state=grouped is not None,
             output=views.output,
+            before=tuple(before),
             full=full,
             full_unchecked=unchecked,
             steps=tuple(steps),
@@ -244,18 +282,21 @@ class _Planner:
         return " AND ".join(f"COALESCE(({condition}), FALSE)" for condition in self.drops)
 
     def _fingerprint(self, grouped: Invertible | None) -> str:
+        definition = self.analysed.definition
         inputs = [
             (str(read.name).lower(), [str(table) for table in read.tables]) for read in self.analysed.inputs
         ]
         state = () if grouped is None else [(t.name, t.value.sql(DIALECT), t.sum) for t in grouped.terms]
-        parts = (
+        parts: tuple[object, ...] = (
             _VERSION,
             inputs,
             self.analysed.query.sql(DIALECT, comments=False),
             [name.lower() for name in self.analysed.columns],
-            sorted(name.lower() for name in self.analysed.definition.key),
+            sorted(name.lower() for name in definition.key),
             sorted(self.drops),
             grouped is not None,
             state,
         )
+        if definition.inputs:
+            parts = (*parts, definition.code, sorted(name.lower() for name in definition.by_key))
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -13,11 +13,12 @@ from replicator.pipelines.query.blocks import (
     known,
     parts,
     side_of,
+    sources_of,
     unnested,
 )
 from replicator.pipelines.query.definition import DIALECT
 from replicator.pipelines.query.narrow import Equal, Narrow, Start, Step, equalities, narrowed
-from replicator.pipelines.query.signed import over_now, sources_of
+from replicator.pipelines.query.signed import over_now
 from replicator.pipelines.query.views import Views
 
 
@@ -71,18 +72,25 @@ def _input_key(names: Sequence[str], views: Views) -> tuple[str, ...]:
 
 
 def _recomputed(unit: Sequence[str], found: Sequence[Branch], views: Views) -> list[Step]:
-    steps: list[Step] = []
+    affected = views.view("affected")
+    rows = rows_steps(unit, affected, views, views.view("rows"))
+    return [*affected_steps(unit, found, views, affected), *rows, *_replaced(unit, affected, views)]
+
+
+def affected_steps(
+    unit: Sequence[str], found: Sequence[Branch], views: Views, affected: str
+) -> Iterator[Step]:
+    """Yield the steps for the values of a unit of which a row changed; the view `affected` has them."""
     names: list[str] = []
     for number, branch in enumerate(found):
         sql = branch.query.sql(DIALECT)
         before, narrows = _narrowed_branch(branch, sql, views)
         names.append(views.view(f"affected{number}"))
-        steps += [*before, Step(names[-1], sql, narrow=narrows)]
-    affected = views.view("affected")
+        yield from before
+        yield Step(names[-1], sql, narrow=narrows)
     columns = ", ".join(quoted(name) for name in unit)
     union = " UNION ".join(f"SELECT {columns} FROM {quoted(view)}" for view in names)
-    steps.append(Step(affected, f"SELECT DISTINCT {columns} FROM ({union}) AS _u", keep=True))
-    return [*steps, *_rows(unit, affected, views), *_replaced(unit, affected, views)]
+    yield Step(affected, f"SELECT DISTINCT {columns} FROM ({union}) AS _u", keep=True)
 
 
 def _narrowed_branch(branch: Branch, sql: str, views: Views) -> tuple[list[Step], tuple[Narrow, ...]]:
@@ -94,8 +102,8 @@ def _narrowed_branch(branch: Branch, sql: str, views: Views) -> tuple[list[Step]
     return narrowed(sql, start, equalities(branch.conditions), of_sources, views.keys_view)
 
 
-def _rows(unit: Sequence[str], affected: str, views: Views) -> Iterator[Step]:
-    """Yield the steps for the rows of the affected units as they are now."""
+def rows_steps(unit: Sequence[str], affected: str, views: Views, name: str) -> Iterator[Step]:
+    """Yield the steps for the rows of the affected units as they are now; the view `name` has them."""
     same = " AND ".join(f"_q.{quoted(name)} <=> _k.{quoted(name)}" for name in unit)
     query = over_now(views.analysed.query, views)
     sql = (
@@ -104,7 +112,7 @@ def _rows(unit: Sequence[str], affected: str, views: Views) -> Iterator[Step]:
     )
     steps, narrows = _narrowed_rows(sql, unit, affected, views)
     yield from steps
-    yield Step(views.view("rows"), sql, narrow=narrows)
+    yield Step(name, sql, narrow=narrows)
 
 
 def _narrowed_rows(

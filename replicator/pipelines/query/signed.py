@@ -34,6 +34,7 @@ from replicator.pipelines.query.blocks import (
     select_of,
     shown,
     side_of,
+    sources_of,
     unnested,
 )
 from replicator.pipelines.query.numeric import BIGINT, MAX_PRECISION, Exact, exact_type
@@ -127,11 +128,6 @@ def check_rows(select: exp.Select) -> None:
             check_linear(source.this)
         elif not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise NotMaintained("something other than a table in FROM", source)
-
-
-def sources_of(select: exp.Select) -> list[exp.Expr]:
-    """Return the tables and subqueries in FROM."""
-    return [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
 
 
 def changes(query: exp.Expr, tables: Tables) -> Iterator[Part]:

@@ -1,13 +1,14 @@
 """The views that a pipeline's queries read, by name, and what all plans share of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from itertools import count
 
 from sqlglot import exp
 
 from replicator.model.common import quoted
-from replicator.pipelines.query.analysis import Analysed
+from replicator.pipelines.query.analysis import Analysed, Parameter
 from replicator.pipelines.query.definition import DIALECT
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Step
@@ -40,7 +41,7 @@ class Views:
         analysed: the pipeline.
         inputs: its inputs, in the order of the analysed query.
         output: the view of the result before a refresh.
-        spelling: column of the query → column of the result.
+        spelling: column of the query → column of the result; empty for a function.
     """
 
     def __init__(self, analysed: Analysed) -> None:
@@ -57,8 +58,17 @@ class Views:
             for n, read in enumerate(analysed.inputs)
         )
         self.output = self.view("output")
-        self.spelling = dict(zip(analysed.query.named_selects, analysed.columns, strict=True))
+        self.spelling = _spelling(analysed)
         self._numbers = count()
+
+    def of(self, parameter: Parameter) -> "Views":
+        """Return these views for the query of a parameter."""
+        found = copy(self)
+        found.analysed = replace(
+            self.analysed, query=parameter.query, columns=parameter.columns, parameters=()
+        )
+        found.spelling = _spelling(found.analysed)
+        return found
 
     def view(self, name: str) -> str:
         """Return the name of a view of this pipeline."""
@@ -119,6 +129,12 @@ class Views:
             f"GROUP BY {columns} HAVING SUM(_w) <> 0"
         )
         return Step(self.view("net"), sql, keep=True)
+
+
+def _spelling(analysed: Analysed) -> dict[str, str]:
+    if analysed.parameters:
+        return {}
+    return dict(zip(analysed.query.named_selects, analysed.columns, strict=True))
 
 
 def _table(view: str) -> exp.Table:

@@ -1,11 +1,18 @@
 """Plan pipelines for the tables that the lake has now."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from replicator.config import Config
 from replicator.errors import PipelineError, PipelineUnfit, Unsettled
+from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import Lake
+from replicator.lake.files.spark_tables import rows_of
+from replicator.model.common import quoted
 from replicator.pipelines.files import log_tables
 from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables
 from replicator.pipelines.query.analysis import InputSchema, analyse
@@ -13,6 +20,8 @@ from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.graph import reads
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.plan import Plan, plan_of
+from replicator.pipelines.refresh.function import Function
+from replicator.pipelines.refresh.views import Views, own_columns, united
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +31,24 @@ class Planned:
     Attributes:
         table: the table of its result.
         inputs: the tables that it reads, as they were loaded.
+        function: what computes the result; None for a SELECT.
     """
 
     definition: Definition
     plan: Plan
     table: TableName
     inputs: Mapping[TableName, InputTable]
+    function: Function | None = None
+
+
+_Known = tuple[Definition, Mapping[TableName, InputSchema], Plan, Function | None]
 
 
 @dataclass(slots=True)
 class Planner:
     """Plans pipelines. A plan is made again only if the definition or the columns of an input changed.
+
+    The code of a function is run then, and the function is called with empty inputs.
 
     Attributes:
         results: the tables of all pipelines.
@@ -41,7 +57,7 @@ class Planner:
     config: Config
     lake: Lake
     results: Collection[TableName]
-    _plans: dict[str, tuple[Definition, Mapping[TableName, InputSchema], Plan]] = field(default_factory=dict)
+    _plans: dict[str, _Known] = field(default_factory=dict)
 
     def plan(self, definition: Definition) -> Planned:
         """Return a pipeline with its plan and its inputs.
@@ -49,6 +65,7 @@ class Planner:
         Raises:
             PipelineUnfit: it does not fit the tables that the lake has.
             Unsettled: a log table has no events yet.
+            PipelineError: its function fails.
             ForeignTable: an input is not a table of this mirror.
             LakeUnavailable: the catalog failed.
         """
@@ -66,13 +83,41 @@ class Planner:
         known = self._plans.get(definition.name)
         if known is None or known[0] != definition or known[1] != schemas:
             try:
-                known = definition, schemas, plan_of(analyse(definition, schemas))
+                plan = plan_of(analyse(definition, schemas))
             except PipelineError as error:
                 raise PipelineUnfit(error.message, error.hint) from error
+            known = definition, schemas, plan, self._function(definition, plan, inputs)
             self._plans[definition.name] = known
         used = {name for found in known[2].inputs for name in found.tables}
         table = definition.output(self.config.lake.pipelines_namespace)
-        return Planned(definition, known[2], table, {name: inputs[name] for name in used})
+        return Planned(definition, known[2], table, {name: inputs[name] for name in used}, known[3])
+
+    def _function(
+        self, definition: Definition, plan: Plan, inputs: Mapping[TableName, InputTable]
+    ) -> Function | None:
+        """Load the function of a pipeline, and call it with empty inputs; return None for a SELECT."""
+        if not definition.inputs:
+            return None
+        function, views = Function.load(definition), Views(self.lake.spark)
+        try:
+            for used in plan.inputs:
+                parts = [(name, self._empty(inputs[name], own_columns(used))) for name in used.tables]
+                views.add(used.now, united(used, parts))
+            views.whole(plan, function)
+        except (PySparkException, Py4JJavaError) as error:
+            check_java(self.lake.spark)
+            # Without rows, nothing but the code can fail.
+            raise PipelineError(
+                f"{definition.file}: {first_line(error)}",
+                f"correct the function, then: replicator pipeline run {definition.name}",
+            ) from error
+        finally:
+            views.drop()
+        return function
+
+    def _empty(self, table: InputTable, columns: Sequence[str]) -> DataFrame:
+        named = rows_of(self.lake, table.table).select(*(quoted(name) for name in columns))
+        return self.lake.spark.createDataFrame([], named.schema)
 
     def _inputs(self, definition: Definition) -> Iterable[tuple[TableName, InputTable]]:
         tables = InputTables(self.config, self.lake, self.results)

@@ -1,19 +1,16 @@
 """Bring the result of one pipeline to a boundary, in one commit."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import reduce
-from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from replicator.errors import LakeUnavailable, PipelineError, PipelineUnfit
+from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import rows_of
@@ -34,19 +31,14 @@ from replicator.pipelines.output.writer import (
     stage_changes,
     weighted,
 )
-from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.definition import Action, Definition, Expectation
 from replicator.pipelines.query.definition import Refresh as Mode
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.plan import Plan, Rule
-from replicator.pipelines.query.views import Input
 from replicator.pipelines.refresh.checks import CheckCounts, count_checks
 from replicator.pipelines.refresh.planner import Planned
-from replicator.pipelines.refresh.views import Views
-
-_SQL_ERROR: Final = re.compile(r"(?P<text>\[[A-Z0-9_.]+\].*?) ?SQLSTATE: (?P<state>22|42)", re.DOTALL)
-"""An error of a SELECT that Spark cannot resolve (42), or of a value that it meets (22), such as a division by zero."""
-_LONGEST_REASON: Final = 400
+from replicator.pipelines.refresh.refused import refusal
+from replicator.pipelines.refresh.views import Views, own_columns, united
 
 
 class Outcome(StrEnum):
@@ -144,7 +136,7 @@ class Refresh:
             staged = self._change(views, table, log, states)
         except (PySparkException, Py4JJavaError) as error:
             check_java(self.tables.lake.spark)
-            if (refused := self._refused(error)) is not None:
+            if (refused := refusal(self._definition, error)) is not None:
                 raise refused from error
             raise LakeUnavailable(
                 f"the pipeline {self._definition.name} cannot be computed: {first_line(error)}",
@@ -154,24 +146,12 @@ class Refresh:
             raise self._definition.header_error(
                 "key",
                 f"{error}, but the header says that {', '.join(self._plan.key)} identifies a row",
-                "group by these columns, or name others in the header: -- key:",
+                f"group by these columns, or name others in the header: {self._definition.setting('key:')}",
             ) from error
         finally:
             views.drop()
         outcome = Outcome.CHANGED if staged.added or staged.removed else Outcome.SAME
         return self._result(outcome, changes=_images(states), added=staged.added, removed=staged.removed)
-
-    def _refused(self, error: Exception) -> PipelineError | None:
-        """Return the error of a SELECT that Spark cannot resolve or compute; None if it failed for another reason."""
-        if (found := _SQL_ERROR.search(str(error))) is None:
-            return None
-        said = " ".join(found["text"].split())[:_LONGEST_REASON]
-        # The inputs may get what it lacks at any time. A value would be met again, after all the work.
-        kind = PipelineUnfit if found["state"] == "42" else PipelineError
-        return kind(
-            f"{self._definition.file}: Spark refuses it: {said}",
-            f"correct the SELECT, then: replicator pipeline run {self._definition.name}",
-        )
 
     def _result(self, outcome: Outcome, **facts: object) -> Refreshed:
         return Refreshed(
@@ -217,12 +197,8 @@ class Refresh:
             return "it was asked for"
         if set(record.inputs) != {str(name) for used in self._plan.inputs for name in used.tables}:
             return "it has other inputs"
-        every = [state for found in states.values() for state in found]
-        for state in every:
-            if state.restated is not None and state.is_changed:
-                return f"{state.table.name}: {state.restated}"
-        if self._plan.rule is Rule.FULL and any(state.is_changed for state in every):
-            return self._plan.reason or "the pipeline says so"
+        if (reason := self._beyond_changes(states)) is not None:
+            return reason
         if self._definition.refresh is Mode.AUTO and (images := _images(states)):
             return self._costs.cheaper_whole(images)
         return None
@@ -251,6 +227,19 @@ class Refresh:
         every = [state for found in states.values() for state in found]
         moved = self._plan.rule is not Rule.FULL and any(state.is_moved for state in every)
         return moved or any(state.is_changed for state in every)
+
+    def _beyond_changes(self, states: Mapping[TableName, Sequence[InputState]]) -> str | None:
+        """Return why the changes of the inputs do not suffice; None if they do, or there are none."""
+        changed = {name: [state for state in found if state.is_changed] for name, found in states.items()}
+        for state in (state for found in changed.values() for state in found):
+            if state.restated is not None:
+                return f"{state.table.name}: {state.restated}"
+        for name in self._plan.undivided:
+            if changed[name]:
+                return f"{name} changed, which has no column {', '.join(self._definition.by_key)}"
+        if self._plan.rule is Rule.FULL and any(changed.values()):
+            return self._plan.reason or "the pipeline says so"
+        return None
 
     def _costs_after(self, images: int | None) -> Costs:
         """Return the costs after this refresh, by a number of images of changes or as a whole, before its commit."""
@@ -291,7 +280,7 @@ class Refresh:
     ) -> None:
         """Compute the whole result, and replace the rows of the table in one commit."""
         definition, plan = self._definition, self._plan
-        rows = views.query(plan.full)
+        rows = views.whole(plan, self.planned.function)
         if plan.checks:
             self._check(views.query(plan.full_unchecked), plan.checks)
         if plan.key:
@@ -328,12 +317,10 @@ class Refresh:
     ) -> StagedChanges:
         """Compute what changed, and write it."""
         plan = self._plan
-        for step in plan.steps:
-            rows = views.query(step.sql, step.narrow)
-            if step.keep:
-                views.keep(step.view, rows)
-            else:
-                views.add(step.view, rows)
+        function = self.planned.function
+        if function is not None:
+            function = replace(function, columns=tuple(rows_of(self.tables.lake, table).columns))
+        views.run(plan.steps, function)
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
         return self._apply(views.frames[plan.changes], table, log, states, _images(states))
@@ -393,19 +380,6 @@ class Refresh:
 def _images(states: Mapping[TableName, Sequence[InputState]]) -> int:
     """Return the number of images of changes since the result."""
     return sum(state.pending.new for found in states.values() for state in found)
-
-
-def own_columns(used: Input) -> list[str]:
-    """Return the columns of an input that each of its tables has."""
-    return [name for name in used.columns if name != ORIGIN or not used.name.is_pattern]
-
-
-def united(used: Input, parts: Sequence[tuple[TableName, DataFrame]]) -> DataFrame:
-    """Return the rows of the tables of an input; those of a pattern say from which table they are."""
-    if not used.name.is_pattern:
-        return parts[0][1]
-    marked = [rows.withColumn(ORIGIN, F.lit(str(name))) for name, rows in parts]
-    return reduce(DataFrame.unionByName, marked)
 
 
 def _check_unique(rows: DataFrame, key: Sequence[str]) -> None:

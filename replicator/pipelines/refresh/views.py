@@ -1,6 +1,6 @@
 """The views that the queries of a plan read, and the results of its steps that are kept while it runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -10,14 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from replicator.jvm.spark import local_frame
 from replicator.model.common import quoted
 from replicator.pipelines.literals import is_among
-from replicator.pipelines.query.narrow import Narrow
+from replicator.pipelines.query.analysis import ORIGIN
+from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.narrow import Narrow, Step
+from replicator.pipelines.query.plan import Plan
+from replicator.pipelines.query.views import Input
 
 HELD_ROWS: Final = 50_000
 """Up to this number of rows, the driver holds what a step keeps."""
+Call = Callable[..., DataFrame]
 
 
 @dataclass(slots=True)
@@ -50,6 +56,23 @@ class Views:
         kept = rows.persist()
         self._persisted.append(kept)
         self.add(name, kept)
+
+    def run(self, steps: Iterable[Step], call: Call | None) -> None:
+        """Compute steps in order, so that queries can read what they give; `call` is the function of the pipeline."""
+        for step in steps:
+            if step.call and call is not None:
+                rows = call(*(self.frames[view] for view in step.call))
+            else:
+                rows = self.query(step.sql, step.narrow)
+            if step.keep:
+                self.keep(step.view, rows)
+            else:
+                self.add(step.view, rows)
+
+    def whole(self, plan: Plan, call: Call | None) -> DataFrame:
+        """Return the rows of a whole result; `call` is the function of the pipeline."""
+        self.run(plan.before, call)
+        return self.query(plan.full)
 
     def query(self, text: str, narrows: Iterable[Narrow] = ()) -> DataFrame:
         """Return the rows of a query, which needs only rows of views as `narrows` says."""
@@ -87,3 +110,16 @@ class Views:
             self.spark.catalog.dropTempView(name)
         for kept in self._persisted:
             kept.unpersist()
+
+
+def own_columns(used: Input) -> list[str]:
+    """Return the columns of an input that each of its tables has."""
+    return [name for name in used.columns if name != ORIGIN or not used.name.is_pattern]
+
+
+def united(used: Input, parts: Sequence[tuple[TableName, DataFrame]]) -> DataFrame:
+    """Return the rows of the tables of an input; those of a pattern say from which table they are."""
+    if not used.name.is_pattern:
+        return parts[0][1]
+    marked = [rows.withColumn(ORIGIN, F.lit(str(name))) for name, rows in parts]
+    return reduce(DataFrame.unionByName, marked)
