@@ -28,6 +28,7 @@ from replicator.operations.check.log_facts import (
 )
 from replicator.operations.check.log_tables import check_log_tables
 from replicator.operations.check.machine import check_machine
+from replicator.operations.check.pipelines import check_pipelines
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
 from replicator.operations.check.topics import check_archive, check_schema_topic
 from replicator.sources.archive import ArchiveReader, open_storage
@@ -51,6 +52,7 @@ def run_checks(config: Config) -> list[CheckResult]:
         ("registry: reachable", _registry),
         ("log tables: topics", _log_tables),
         ("lake: reachable", _lake),
+        ("pipelines: files", check_pipelines),
         ("machine", check_machine),
     )
     # Each area may wait for a server that does not respond; none needs another area's result.

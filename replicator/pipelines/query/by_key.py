@@ -6,7 +6,8 @@ what it returns replaces the rows of the result with them. An input without the 
 changes, the result is computed as a whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -27,8 +28,22 @@ def whole_steps(views: Views) -> list[Step]:
     return [*(_all_rows(p, views) for p in views.analysed.parameters), _call(views)]
 
 
-def keyed_steps(views: Views) -> tuple[tuple[TableName, ...], list[Step]]:
-    """Return the inputs without the key, and the steps of a refresh for the affected keys.
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A refresh for the affected keys.
+
+    Attributes:
+        divided: the tables of which the changes tell the keys.
+        undivided: those of which the function gets all rows.
+    """
+
+    steps: tuple[Step, ...]
+    divided: frozenset[TableName]
+    undivided: tuple[TableName, ...]
+
+
+def keyed(views: Views) -> Keyed:
+    """Return the refresh of a function for the affected keys.
 
     Raises:
         PipelineError: no input has the key.
@@ -41,14 +56,19 @@ def keyed_steps(views: Views) -> tuple[tuple[TableName, ...], list[Step]]:
     affected = views.view("affected")
     found = [branch for p in with_key for branch in branches(p.query, key, views.of(p))]
     steps = list(affected_steps(key, found, views, affected))
-    others: dict[TableName, None] = {}
     for parameter in analysed.parameters:
         if parameter in with_key:
             steps += rows_steps(key, affected, views.of(parameter), _view(parameter, views))
         else:
             steps.append(_all_rows(parameter, views))
-            others |= {analysed.input_of(t).name: None for t in parameter.query.find_all(exp.Table)}
-    return tuple(others), [*steps, _call(views), *_replaced(key, affected, views)]
+    steps += [_call(views), *_replaced(key, affected, views)]
+    undivided = dict.fromkeys(_tables((p for p in analysed.parameters if p not in with_key), analysed))
+    return Keyed(tuple(steps), frozenset(_tables(with_key, analysed)), tuple(undivided))
+
+
+def _tables(parameters: Iterable[Parameter], analysed: Analysed) -> Iterator[TableName]:
+    for parameter in parameters:
+        yield from (analysed.input_of(table).name for table in parameter.query.find_all(exp.Table))
 
 
 def _no_key(analysed: Analysed) -> Exception:

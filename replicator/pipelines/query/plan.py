@@ -37,7 +37,7 @@ from replicator.model.common import quoted
 from replicator.pipelines.query.adding import grouped_steps, linear_steps
 from replicator.pipelines.query.analysis import Analysed, Read
 from replicator.pipelines.query.blocks import NotMaintained, unnested
-from replicator.pipelines.query.by_key import keyed_steps, whole_steps
+from replicator.pipelines.query.by_key import keyed, whole_steps
 from replicator.pipelines.query.definition import DIALECT, Action, Definition, Expectation, Refresh
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Step
@@ -205,10 +205,10 @@ class _Planner:
 
     def _keyed(self) -> Plan:
         """Return the plan for a function that is called for the affected keys."""
-        undivided, steps = keyed_steps(self.views)
-        self._refuse_unchanging([read for read in self.analysed.inputs if read.name not in undivided])
-        plan = self._plan(Rule.AFFECTED, None, steps, None, self.analysed.definition.by_key)
-        return replace(plan, undivided=undivided)
+        found = keyed(self.views)
+        self._refuse_unchanging([read for read in self.analysed.inputs if read.name in found.divided])
+        plan = self._plan(Rule.AFFECTED, None, found.steps, None, self.analysed.definition.by_key)
+        return replace(plan, undivided=found.undivided)
 
     def _refuse_unchanging(self, inputs: Iterable[Read]) -> None:
         """Refuse inputs of which the changes are not known."""

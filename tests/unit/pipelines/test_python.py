@@ -106,9 +106,14 @@ def test_an_input_without_the_key_is_given_as_a_whole() -> None:
     assert plan.undivided == (TableName("shop", "kinds"),)
     assert "  as a whole if shop.kinds changes, which has no such column" in explained(plan)
     # Its changes need not be known; those of others must be.
-    message = "4:17: cannot be maintained incrementally: shop.kinds has no changelog"
-    with pytest.raises(PipelineError, match=message.replace(".", r"\.")):
+    lacking = r"cannot be maintained incrementally: shop\.kinds has no changelog"
+    with pytest.raises(PipelineError, match=r"scores\.py:4:17: " + lacking):
         planned(SCORES.replace("shop.orders", "shop.kinds").replace("# by key: k", "# by key: z"), unknown)
+    both = SCORES.replace("shop.orders", "SELECT id AS k, z FROM shop.kinds").replace(
+        "id AS k, z FROM", "id, z FROM", 1
+    )
+    with pytest.raises(PipelineError, match=lacking):
+        planned(both, unknown)
 
 
 @pytest.mark.parametrize(
