@@ -161,6 +161,9 @@ def tag_notes(tags: "Sequence[TagStatus]") -> list[str]:
             notes.append(f"Tag {tag.name} is started at {tag.position}: {waits}; {_RUN}")
         if tag.left_out:
             notes.append(f"Tag {tag.name} leaves out paused tables: {', '.join(tag.left_out)}")
+        if tag.without:
+            where = "no refresh stopped at its position, or not yet"
+            notes.append(f"Tag {tag.name} is not in results of pipelines: {', '.join(tag.without)}: {where}")
     return notes
 
 

@@ -18,14 +18,15 @@ def pipeline_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.glob("*") if file.suffix in (".sql", ".py"))
 
 
-def result_tables(config: Config) -> list[tuple[str, str]]:
+def result_tables(config: Config, *, changelogs: bool = True) -> list[tuple[str, str]]:
     """Return namespace and name of the results of all pipelines and of their changelogs, existing or not."""
     if not has_pipelines(config):
         return []
     from replicator.pipelines.files import read_pipelines
 
     results = read_pipelines(config).results(config.lake.pipelines_namespace)
-    return [(name.namespace, name.name) for result in results for name in (result, result.changes)]
+    of_each = [(result, result.changes) if changelogs else (result,) for result in results]
+    return [(name.namespace, name.name) for names in of_each for name in names]
 
 
 def results_over(config: Config) -> Callable[[str], tuple[str, ...]]:

@@ -22,6 +22,7 @@ from replicator.errors import (
 )
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
+from replicator.lake.tags import create_tag
 from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, with_inputs
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
@@ -233,14 +234,35 @@ class Pipelines:
         attempts = 0
         while True:
             try:
-                if isinstance(definition, History):
-                    return self._refresh_history(definition, ends, rebuild=rebuild)
-                return self._refresh(definition, ends, refreshed, rebuild=rebuild)
+                return self._once(definition, ends, refreshed, rebuild=rebuild)
             except (CommitConflict, FencedError):
                 # Another process refreshed it, or maintenance committed in between: plan again on top of that.
                 attempts += 1
                 if attempts == _ATTEMPTS:
                     raise
+
+    def _once(
+        self,
+        definition: Pipeline,
+        ends: LogEnds,
+        refreshed: Mapping[TableName, Boundary],
+        *,
+        rebuild: bool,
+    ) -> Refreshed:
+        if isinstance(definition, History):
+            result = self._refresh_history(definition, ends, rebuild=rebuild)
+        else:
+            result = self._refresh(definition, ends, refreshed, rebuild=rebuild)
+        if ends.tag is not None:
+            self._tag(result.table, ends.boundary, ends.tag)
+        return result
+
+    def _tag(self, name: TableName, boundary: Boundary, tag: str) -> None:
+        """Tag a result that was refreshed to a boundary, unless another process has refreshed it further since."""
+        table = self.tables.load(name)
+        record = None if table is None else recorded_result(table)
+        if table is not None and record is not None and boundary.covers(record.boundary):
+            create_tag(table, tag)
 
     def _refresh(
         self,

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -17,12 +18,13 @@ from replicator.errors import ConfigError, UsageError
 from replicator.jvm.spark import own_session
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.pipelines.files import Pipeline, PipelineFiles, read_pipelines
-from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
+from replicator.pipelines.inputs.log_ends import LogEnds, ReadEnds, ends_reader
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
+from replicator.pipelines.tag_stops import TagStops
 from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.runner.side_thread import SideThread
 from replicator.telemetry import get_logger
@@ -42,8 +44,27 @@ def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event 
     """
     if files := read_pipelines(config):
         pipelines = Pipelines.open(config, own_session(spark), files)
-        read = ends_reader(config)
+        read, stops = ends_reader(config), TagStops()
+        _log(refresh_to_tags(pipelines, read, stops, _WAIT_S, stopping), {})
         _log(refresh_when_reached(pipelines, read, wait=_WAIT_S, stopping=stopping), {})
+
+
+def refresh_to_tags(
+    pipelines: Pipelines, read: ReadEnds, stops: TagStops, wait: float, stopping: threading.Event | None
+) -> list[Result]:
+    """Bring all results to the position of a complete tag, if there is a new one, and tag them there.
+
+    Raises:
+        ReplicatorError: as `refresh_when_reached`.
+    """
+    if not stops.is_needed(pipelines):
+        return []
+    ends = stops.limited(pipelines, read())
+    if ends.tag is None:
+        return []
+    results = refresh_when_reached(pipelines, lambda: ends, wait=wait, retry=False, stopping=stopping)
+    stops.leave(ends.tag)
+    return results
 
 
 @contextmanager
@@ -78,6 +99,7 @@ class _Refreshes:
         self._read: ReadEnds | None = None
         self._session: SparkSession | None = None
         self._upkeep = ResultUpkeep(config)
+        self._stops = TagStops()
 
     def _round(self) -> float:
         """Refresh what is due; return the seconds until the next round."""
@@ -92,16 +114,22 @@ class _Refreshes:
             # An edited file may be wrong for a moment.
             self._report("", error.message, error.hint)
             return _LOOK_S
+        tagged = refresh_to_tags(
+            pipelines, read, self._stops, self._config.pipelines.every, self.thread.stopping
+        )
+        _log(tagged, self._reported)
         now = time.monotonic()
         due = [d.name for d in definitions if self._due.get(d.name, now) <= now]
         if due:
             wait = min(self._every(d) for d in definitions)
+            limited = partial(self._ends, pipelines, read)
             results = refresh_when_reached(
-                pipelines, read, due, wait=wait, retry=self._retry, stopping=self.thread.stopping
+                pipelines, limited, due, wait=wait, retry=self._retry, stopping=self.thread.stopping
             )
             self._retry = False
             _log(results, self._reported)
-            written = [r.table for r in results if isinstance(r, Refreshed) and r.outcome is not Outcome.SAME]
+            every = [r for r in (*tagged, *results) if isinstance(r, Refreshed)]
+            written = [r.table for r in every if r.outcome is not Outcome.SAME]
             tables = [name for table in written for name in (table, table.changes)]
             if any(d.expectations for d in files.definitions):
                 tables.append(TableName(self._config.lake.ops_namespace, PIPELINE_CHECKS))
@@ -109,6 +137,9 @@ class _Refreshes:
             self._note(definitions, due, now)
         left = min(self._due[d.name] for d in definitions) - time.monotonic()
         return min(max(left, 0.0), _LOOK_S)
+
+    def _ends(self, pipelines: Pipelines, read: ReadEnds) -> LogEnds:
+        return self._stops.limited(pipelines, read())
 
     def _opened(self, files: PipelineFiles) -> tuple[Pipelines, ReadEnds]:
         if self._session is None:

@@ -38,6 +38,7 @@ from replicator.lake.tags import TagStore
 from replicator.model.common import now_ms
 from replicator.model.table import TableId
 from replicator.model.tags import TagPoint, TagRecord, TagState, due_tag, expired_tags
+from replicator.pipelines.results import result_tables
 from replicator.recovery.service import Recovery
 from replicator.runner.table_renames import TableRenames
 from replicator.runner.table_states import TableStates
@@ -384,7 +385,8 @@ class TagKeeper:
         deleting = {tag.name: tag for tag in self._tags or () if tag.state is TagState.DELETING}
         for name in deleting:
             if name not in self._removals:
-                self._removals[name] = self._store.tables()
+                results = result_tables(self._context.config, changelogs=False)
+                self._removals[name] = [*self._store.tables(), *results]
         for name in list(self._removals):
             try:
                 left = self._store.remove(name, self._removals[name], deadline)

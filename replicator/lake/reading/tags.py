@@ -1,6 +1,6 @@
 """Read the tags of a mirror in Python, without Java."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from replicator.config import LakeConfig
 from replicator.lake.properties import tags_in
 from replicator.lake.reading.reader import namespace_properties
-from replicator.model.tags import TagRecord
+from replicator.model.tags import TagRecord, TagState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class TagStatus:
         scheduled: whether the schedule requested it.
         tables: the mirrors that have it, `namespace.name`.
         left_out: the source tables that were paused, and have no tag.
+        results: the results of pipelines that have it.
+        without: those that do not, of a complete tag: no refresh stopped at its position, or none yet.
         reason: why it failed.
     """
 
@@ -42,6 +44,8 @@ class TagStatus:
     scheduled: bool
     tables: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     reason: str | None = None
 
     @property
@@ -61,13 +65,12 @@ def read_tag_records(catalog: Catalog, lake: LakeConfig) -> list[TagRecord]:
     return tags_in(namespace_properties(catalog, lake.ops_namespace))
 
 
-def tag_status(records: Iterable[TagRecord], mirrors: Iterable[Table]) -> tuple[TagStatus, ...]:
-    """Return the status of recorded tags, with the mirrors that have them."""
-    tagged: dict[str, list[str]] = {}
-    for table in mirrors:
-        for name in tags_of(table):
-            tagged.setdefault(name, []).append(".".join(table.name()))
-    return tuple(_status(record, tagged.get(record.name, ())) for record in records)
+def tag_status(
+    records: Iterable[TagRecord], mirrors: Iterable[Table], results: Iterable[Table]
+) -> tuple[TagStatus, ...]:
+    """Return the status of recorded tags, with the mirrors and the results of pipelines that have them."""
+    tagged, of_results = ({".".join(t.name()): tags_of(t) for t in tables} for tables in (mirrors, results))
+    return tuple(_status(record, tagged, of_results) for record in records)
 
 
 def tags_of(table: Table) -> list[str]:
@@ -76,8 +79,10 @@ def tags_of(table: Table) -> list[str]:
     return [name for name, ref in refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG]
 
 
-def _status(record: TagRecord, tables: Iterable[str]) -> TagStatus:
-    point = record.point
+def _status(
+    record: TagRecord, mirrors: Mapping[str, Collection[str]], results: Mapping[str, Collection[str]]
+) -> TagStatus:
+    point, is_complete = record.point, record.state is TagState.COMPLETE
     return TagStatus(
         name=record.name,
         state=str(record.state),
@@ -87,7 +92,11 @@ def _status(record: TagRecord, tables: Iterable[str]) -> TagStatus:
         requested_ms=record.requested_ms,
         completed_ms=record.completed_ms,
         scheduled=record.scheduled,
-        tables=tuple(sorted(tables)),
+        tables=tuple(sorted(name for name, tags in mirrors.items() if record.name in tags)),
         left_out=record.left_out,
+        results=tuple(sorted(name for name, tags in results.items() if record.name in tags)),
+        without=tuple(
+            sorted(name for name, tags in results.items() if is_complete and record.name not in tags)
+        ),
         reason=record.reason,
     )

@@ -83,6 +83,10 @@ def read_lake(config: Config) -> LakeState:
             for name, table in changelogs.items()
             if name not in mirrors and (found := newest_marker(table)) is not None and found.alone
         }
+        names = result_tables(config, changelogs=False)
+        results = [
+            table for space, name in names if (table := namespaces.get(space, {}).get(name)) is not None
+        ]
         properties = namespace_properties(catalog, config.lake.ops_namespace)
         return LakeState(
             {**mirrors, **alone},
@@ -92,7 +96,7 @@ def read_lake(config: Config) -> LakeState:
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
             tuple(requests_in(properties)),
-            tag_status(tags_in(properties), mirrors.values()),
+            tag_status(tags_in(properties), mirrors.values(), results),
             tuple(verified_in(properties)),
             tuple(histories_in(properties)),
             unreadable,

@@ -12,6 +12,7 @@ from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.tags import read_tag_records
 from replicator.model.common import ShowProgress
 from replicator.model.tags import TagRecord, TagState
+from replicator.pipelines.results import result_tables
 from replicator.runner.lock import only_one
 
 _POLL_S: Final = 0.5
@@ -64,7 +65,7 @@ def _remove(config: Config, record: TagRecord, on_progress: ShowProgress) -> Non
     on_progress("starting Spark", 0, 1)
     with running_session(config) as spark:
         store = TagStore(Lake(spark), config.lake)
-        tables = store.tables()
+        tables = [*store.tables(), *result_tables(config, changelogs=False)]
         for done, table in enumerate(tables):
             on_progress(f"{table[0]}.{table[1]}", done, len(tables))
             _without_conflicts(lambda table=table: store.remove(record.name, [table], float("inf")))  # type: ignore[misc]

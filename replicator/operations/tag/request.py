@@ -11,11 +11,12 @@ from pyiceberg.table import Table
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY
-from replicator.lake.reading.reader import namespace_properties, open_catalog, tables_in
+from replicator.lake.reading.reader import load_readable, namespace_properties, open_catalog, tables_in
 from replicator.lake.reading.tags import TagStatus, read_tag_records, tag_status
 from replicator.model.common import ShowProgress, counted, now_ms
 from replicator.model.roles import LakeRole
 from replicator.model.tags import TagRecord, TagState, name_problem
+from replicator.pipelines.results import result_tables
 
 _POLL_S: Final = 0.5
 
@@ -29,7 +30,8 @@ def list_tags(config: Config) -> tuple[TagStatus, ...]:
     if config.lake.is_new:
         return ()
     with open_catalog(config.lake) as catalog:
-        return _tags(config, catalog)
+        mirrors = tables_in(catalog, config.lake.namespace).values()
+        return tag_status(read_tag_records(catalog, config.lake), mirrors, _results(config, catalog))
 
 
 def request_tag(config: Config, name: str, *, skip_paused: bool = False) -> None:
@@ -75,7 +77,8 @@ def await_tag(
             if record is None:
                 return None
             if not record.is_open or time.monotonic() >= deadline:
-                return tag_status([record], tables_in(catalog, config.lake.namespace).values())[0]
+                # Results of pipelines get the tag after the tables.
+                return tag_status([record], tables_in(catalog, config.lake.namespace).values(), ())[0]
             _show(config, catalog, record, on_progress)
             time.sleep(_POLL_S)
 
@@ -85,13 +88,14 @@ def _show(config: Config, catalog: Catalog, record: TagRecord, on_progress: Show
         on_progress("waiting for the mirror", 0, 1)
         return
     mirrors = tables_in(catalog, config.lake.namespace)
-    (status,) = tag_status([record], mirrors.values())
+    (status,) = tag_status([record], mirrors.values(), ())
     on_progress(f"tagging at {record.point}", len(status.tables), len(mirrors))
 
 
-def _tags(config: Config, catalog: Catalog) -> tuple[TagStatus, ...]:
-    mirrors = tables_in(catalog, config.lake.namespace)
-    return tag_status(read_tag_records(catalog, config.lake), mirrors.values())
+def _results(config: Config, catalog: Catalog) -> list[Table]:
+    """Return the results of pipelines that exist and can be read."""
+    found = (load_readable(catalog, *name, {}) for name in result_tables(config, changelogs=False))
+    return [table for table in found if table is not None]
 
 
 def _check_configuration(config: Config) -> None:
@@ -117,6 +121,7 @@ def _check_name(config: Config, catalog: Catalog, name: str) -> None:
         )
     namespaces = map(config.lake.namespace_of, LakeRole)
     tables = [table for namespace in namespaces for table in tables_in(catalog, namespace).values()]
+    tables += _results(config, catalog)
     if (table := next(_with_ref(tables, name), None)) is not None:
         hint = f"use another name, or delete it: replicator tag --delete {name}"
         if known is None:

@@ -52,6 +52,13 @@ class Boundary(Part):
         """Whether it is after all that the log has."""
         return self.file is None
 
+    def covers(self, other: "Boundary") -> bool:
+        """Return whether all changes from before another boundary are before this one, too."""
+        if self.file is None or other.file is None:
+            return self.file is None
+        own, others = (None if b.gtids is None else GtidSet.parse(b.gtids) for b in (self, other))
+        return ConnectorOffset(self.file, self.pos, own).covers(BinlogEnd(other.file, other.pos, others))
+
     def is_before(self, position: SourcePosition) -> bool:
         """Return whether a table at this position, its newest change or where it was read, has later changes."""
         here = self.position

@@ -27,11 +27,13 @@ class LogEnds:
     Attributes:
         ends: topic → partition → the next offset.
         prefix: the prefix of the log's topics.
+        tag: the tag that results get which are refreshed to the boundary; None for none.
     """
 
     boundary: Boundary
     ends: Offsets
     prefix: str
+    tag: str | None = None
 
     def check_reached(self, table: InputTable) -> None:
         """Check that an input has all changes from before the boundary.

@@ -104,3 +104,21 @@ def test_boundary_of_an_idle_source_is_the_end_of_its_binlog() -> None:
 def test_first_commit_to_read_has_the_changes_that_were_held() -> None:
     assert InputProgress("t", 12).first_commit == 13
     assert InputProgress("t", 12, {0: 5}, 10).first_commit == 10
+
+
+def test_a_boundary_covers_those_before_it() -> None:
+    server = "41292464-e5c3-11f1-a63d-02fc00000001"
+    at, same, later = (
+        Boundary("b.000002", 500),
+        Boundary("b.000002", 500, closed=True),
+        Boundary("b.000010", 400),
+    )
+    assert at.covers(same)
+    assert same.covers(at)
+    assert later.covers(at)
+    assert not at.covers(later)
+    assert Boundary().covers(at)
+    assert not at.covers(Boundary())
+    # Another server numbers its files otherwise.
+    assert Boundary("b.000001", 500, f"{server}:1-9").covers(Boundary("b.000007", 500, f"{server}:1-8"))
+    assert not Boundary("b.000007", 500, f"{server}:1-7").covers(Boundary("b.000001", 500, f"{server}:1-9"))
