@@ -1,6 +1,7 @@
 """Define the sections of the configuration, one class each; `models` joins them to the whole."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -383,6 +384,10 @@ class PipelinesConfig(BaseModel):
     every: Duration = 10.0
     check_every: Duration | None = None
     on_difference: Literal["report", "repair"] = "report"
+
+    def files(self) -> list[Path]:
+        """Return the files of pipelines, sorted by name; none if there is no folder."""
+        return sorted(file for file in self.folder.glob("*") if file.suffix in (".sql", ".py"))
 
     @field_validator("check_every")
     @classmethod

@@ -11,7 +11,6 @@ from replicator.pipelines.query.definition import Definition, parse_definition, 
 from replicator.pipelines.query.graph import in_order, name_of, reads, references
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.python import parse_function
-from replicator.pipelines.results import pipeline_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def read_pipelines(config: Config) -> PipelineFiles:
     folder, namespace = config.pipelines.folder, config.lake.pipelines_namespace
     found: dict[str, Definition] = {}
     broken: dict[str, Broken] = {}
-    files = pipeline_files(folder)
+    files = config.pipelines.files()
     for file in files:
         name, table = file.stem, TableName(namespace, file.stem)
         try:

@@ -3,19 +3,13 @@
 # ruff: noqa: PLC0415
 
 from collections.abc import Callable
-from pathlib import Path
 
 from replicator.config import Config
 
 
 def has_pipelines(config: Config) -> bool:
     """Return whether there is a file of a pipeline, or a table with a history."""
-    return any(table.history for table in config.tables) or bool(pipeline_files(config.pipelines.folder))
-
-
-def pipeline_files(folder: Path) -> list[Path]:
-    """Return the files of pipelines in a folder, sorted by name; none if there is no folder."""
-    return sorted(file for file in folder.glob("*") if file.suffix in (".sql", ".py"))
+    return any(table.history for table in config.tables) or bool(config.pipelines.files())
 
 
 def result_tables(config: Config, *, changelogs: bool = True) -> list[tuple[str, str]]:

@@ -54,13 +54,10 @@ class TagStops:
             boundary = Boundary(point.file, point.pos, point.gtids, closed=True)
             if not ends.boundary.covers(boundary):
                 continue
-            if (reason := self._why_not(pipelines, tag, boundary, ends)) is None:
-                return replace(
-                    ends, boundary=boundary, tag=tag.name if tag.state is TagState.COMPLETE else None
-                )
+            if self._stops(pipelines, tag, boundary, ends):
+                name = tag.name if tag.state is TagState.COMPLETE else None
+                return replace(ends, boundary=boundary, tag=name)
             self.passed.add(_key(tag))
-            if reason:
-                _LOG.warning("results do not get a tag", tag=tag.name, reason=reason)
         return ends
 
     def leave(self, name: str) -> None:
@@ -76,22 +73,23 @@ class TagStops:
             if _key(tag) not in self.passed:
                 yield tag, point
 
-    def _why_not(self, pipelines: Pipelines, tag: TagRecord, boundary: Boundary, ends: LogEnds) -> str | None:
-        """Return why refreshes do not stop at a tag, "" if there is nothing to do; None if they do."""
+    def _stops(self, pipelines: Pipelines, tag: TagRecord, boundary: Boundary, ends: LogEnds) -> bool:
+        """Return whether refreshes stop at a tag: results lack it, and none is past its position."""
         names = pipelines.files.results(pipelines.config.lake.pipelines_namespace)
         loaded = [table for name in names if (table := pipelines.tables.load(name)) is not None]
         results = [(table, record) for table in loaded if (record := recorded_result(table)) is not None]
         if all(has_tag(table, tag.name) for table, _ in results):
-            return ""
+            return False
         if (boundary.gtids is None) != (ends.boundary.gtids is None):
-            return "the source has too many GTIDs for the record of the tag"
-        for table, record in results:
-            if not boundary.covers(record.boundary):
-                return f"{table.namespace}.{table.name} is past its position"
+            # The record of the tag has no place for so long a set, and positions alone do not tell servers apart.
+            return False
+        if not all(boundary.covers(record.boundary) for _, record in results):
+            return False
         since = self._since.setdefault(_key(tag), time.monotonic())
         if tag.state is TagState.STARTED and time.monotonic() > since + _LONGEST_HOLD_S:
-            return "results waited too long for it"
-        return None
+            _LOG.warning("results do not wait longer for a tag", tag=tag.name)
+            return False
+        return True
 
 
 def _key(tag: TagRecord) -> tuple[str, int]:

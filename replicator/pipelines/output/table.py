@@ -183,10 +183,14 @@ class ResultTables:
 
 def changed_by_others(table: LakeTable) -> bool:
     """Return whether a snapshot that the table still has changed rows, and no refresh made it."""
-    return any(
-        snapshot.operation() != _REPLACE and snapshot.summary().get(COMMIT_KEY) is None
-        for snapshot in table.java.snapshots()
-    )
+
+    def changed(snapshot: Any) -> bool:
+        summary = snapshot.summary()
+        # An empty table gets an empty snapshot with its first tag.
+        is_empty = summary.get("changed-partition-count") == "0"
+        return snapshot.operation() != _REPLACE and summary.get(COMMIT_KEY) is None and not is_empty
+
+    return any(map(changed, table.java.snapshots()))
 
 
 def next_number(table: LakeTable, pipeline: str) -> int:
