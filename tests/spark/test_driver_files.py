@@ -1,5 +1,6 @@
 """Data files that the driver writes are equal to those that Spark writes: rows, types, counts and bounds."""
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from replicator.lake.catalog.tables import Lake
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import FilePositions, write_delete_files
 from replicator.lake.files.deletes import StagedDeletes
-from replicator.lake.files.driver_files import writable_rows
+from replicator.lake.files.driver_files import data_files, file_style, writable_rows
+from replicator.lake.files.parquet import fitting, write_local
 from replicator.lake.files.partitions import DataFileRef
 from tests.support.lake_harness import LakeHarness
 from tests.support.table_files import (
@@ -76,6 +78,60 @@ def test_rows_with_nan_are_found_by_a_filter(lake: LakeHarness, tables: Lake) ->
     assert [row.id for row in found.where("double <= 1").collect()] == [2]
     assert found.where("isnan(single)").count() == 3
     assert [row["id"] for row in lake.rows("driver")] == [1, 2, 3]
+
+
+def test_files_of_workers_have_no_narrower_bounds_than_those_of_spark(
+    lake: LakeHarness, tables: Lake
+) -> None:
+    """Arrow leaves out the bounds of long values; those of other rows must not take their place."""
+    long = 5_000
+    rows = pa.table(
+        {
+            "id": pa.array(range(4)),
+            "a.b": pa.nulls(4, pa.int32()),
+            "text": pa.array(["m", "a" + "x" * long, "z" + "\U0010ffff" * long, None]),
+            "bytes": pa.array([b"\xff" * long, b"\x80", None, b""], pa.binary()),
+            "short": pa.array(
+                [Decimal("-0.01"), Decimal("-9999999.99"), Decimal("0.01"), None], pa.decimal128(9, 2)
+            ),
+            "long": pa.array([Decimal(-(10**17)), Decimal(10**17), None, Decimal(0)], pa.decimal128(18, 0)),
+            "wide": pa.array(
+                [Decimal(-(10**31)), Decimal("-0.000001"), None, Decimal(7)], pa.decimal128(38, 6)
+            ),
+            "single": pa.array([-0.0, float("nan"), None, 0.0], pa.float32()),
+            "double": pa.array([float("nan"), -0.0, 0.0, None]),
+            "change": pa.array([{"kind": "é" * 17}, {"kind": "b" * long}, None, {"kind": ""}]),
+        }
+    )
+    worker = create(tables, "worker")
+    style = file_style(worker)
+    assert style is not None
+    fitted = fitting(rows, style.schema)
+    assert fitted is not None
+    written = write_local(style, "label", fitted)
+    write_with_spark(tables, create(tables, "spark"), rows)
+    publish(tables, worker, None, MARKER, Staged(data_files(tables, worker, [written])))
+    (own,), (spark,) = files(lake, "worker"), files(lake, "spark")
+    for name in ("record_count", "value_counts", "null_value_counts"):
+        assert own[name] == spark[name]
+    for name in ("lower_bounds", "upper_bounds"):
+        found, expected = dict(own[name]), dict(spark[name])
+        assert found.items() <= expected.items(), name
+        assert found.keys() >= expected.keys() - {3, 4, 17}
+    frame = tables.spark.read.table("lake.shop.worker")
+    for condition, count in {
+        "text like 'ax%'": 1,
+        "text > 'y'": 1,
+        "text = 'm'": 1,
+        "bytes = X'80'": 1,
+        "length(bytes) = 0": 1,
+        "change.kind like 'bb%'": 1,
+        "double = 0": 2,
+        "isnan(single)": 1,
+        "wide < -1": 1,
+        "`a.b` is null": 4,
+    }.items():
+        assert frame.where(condition).count() == count, condition
 
 
 @pytest.mark.parametrize(

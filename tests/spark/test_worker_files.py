@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,29 @@ def _unreferenced(lake: LakeHarness) -> set[str]:
     with lake.catalog() as catalog:
         known = {
             Path(path.removeprefix("file:")).name
-            for namespace in ("shop", "shop_changes")
+            for namespace in catalog.list_namespaces()
             for identifier in catalog.list_tables(namespace)
             for path in catalog.load_table(identifier).inspect.all_files()["file_path"].to_pylist()
         }
     return {file.name for file in lake.folder.rglob("data/*.parquet")} - known
+
+
+def test_files_of_some_tasks_are_removed_if_another_one_cannot_be_used(
+    lake: LakeHarness, used: Counter[str]
+) -> None:
+    lake.driver_max_events, lake.open_log = 0, DividedLog
+    source = Source(7, with_schemas=False)
+    source.start(("bigint", "varchar"), rows=20)
+    source.run(60)
+    records = source.delivered(0)
+    bad = next(r for r in reversed(records) if r.topic != "shop" and r.value is not None)
+    lake.write([*records, replace(bad, value=b"garbage{")])
+    mirror = lake.mirror(lake.config())
+    _, ends = mirror.context.log.offsets()
+    for cut in cuts(7, 3, ends):
+        Rounds(mirror, follows=False).advance(cut)
+    assert used["mirror"] > 0
+    with lake.catalog() as catalog:
+        for table in source.tables:
+            assert_mirror_equals(catalog, "shop", table)
+    assert not _unreferenced(lake)

@@ -1,12 +1,13 @@
 """Decode a large batch and write its data files in Spark's Python workers, so that no row comes back into Java.
 
 Each Spark task decodes its records once and writes two files: the changelog rows of its events, and the new row of each
-key that it saw, if the key's last event is no delete. It returns the numbers from which the statistics are made, the
-keys, and the footers of the files. Whether the files are right is known only then: the driver uses them if every event
-is an ordinary change that was not delivered before, and if the tables are still as they were planned. Otherwise the
-files are removed, and the steps of the batch use the decoded frame, which Spark computes then.
+key that it saw, if the key's last event is no delete; of many rows, several such pairs. It returns the numbers from
+which the statistics are made, the keys, and the footers of the files. Whether the files are right is known only then:
+the driver uses them if every event is an ordinary change that was not delivered before, and if the tables are still as
+they were planned. Otherwise the files are removed, and the steps of the batch use the decoded frame, which Spark
+computes then.
 
-Of a key that several tasks saw, all new rows but the last one are deleted by their positions in the same commit.
+Of a key in several files, all new rows but the last one are deleted by their positions in the same commit.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from replicator.batch.events.worker_task import NO_ROW, WorkerWriting
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.data_files import FilePositions
 from replicator.lake.files.driver_files import data_files, file_style
-from replicator.lake.files.parquet import FileStyle, WrittenFile, remove
+from replicator.lake.files.parquet import FileStyle, WrittenFile
 from replicator.lake.files.partitions import DataFileRef
 from replicator.lake.rows.locations import FileKeys
 from replicator.lake.strategies.changes import WrittenRows
@@ -51,7 +52,7 @@ class WorkerFiles:
     ) -> None:
         self._writing = writing
         self._mirror, self._changelog, self._keys = mirror, changelog, keys
-        self._left = [*mirror, *changelog]
+        self._used_paths: set[str] = set()
 
     def changelog_files(self, lake: Lake, table: LakeTable, commit: int) -> list[object] | None:
         """Return Iceberg's DataFile objects for a commit of the changelog; None if the files are not right for it."""
@@ -69,8 +70,7 @@ class WorkerFiles:
 
     def remove_unused(self) -> None:
         """Remove the files that no commit got."""
-        remove(self._left)
-        self._left = []
+        self._writing.remove_files(self._used_paths)
 
     def _fits(self, table: LakeTable, style: FileStyle | None) -> bool:
         now = file_style(table)
@@ -79,7 +79,7 @@ class WorkerFiles:
         )
 
     def _used(self, lake: Lake, table: LakeTable, files: Sequence[WrittenFile]) -> list[object]:
-        self._left = [file for file in self._left if file not in files]
+        self._used_paths |= {file.path for file in files}
         return data_files(lake, table, files)
 
 

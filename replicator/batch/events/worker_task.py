@@ -1,6 +1,6 @@
 """Decode the records of a Spark task and write their data files, in a Python worker; see `worker_files`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,7 @@ from replicator.batch.events.changelog_rows import driver_changelog_rows
 from replicator.batch.events.net_changes import changes_by_key, last_changes_in_order, new_rows
 from replicator.decode.decoder import Decoder
 from replicator.decode.event_frame import EVENT_NUMBERS
-from replicator.lake.files.parquet import FileStyle, LocalFile, fitting
+from replicator.lake.files.parquet import FileStyle, WrittenFile, fitting, remove_local, write_local
 from replicator.model.batch_stats import OP_CODES
 from replicator.model.table import TableSchema
 
@@ -29,7 +29,10 @@ RESULT: Final = pa.schema(
 NO_ROW: Final = -1
 """The position of a key that has no new row: its last event is a delete."""
 _MERGED_ROWS: Final = 50_000
+_MERGED_BYTES: Final = 64 << 20
 """Changes whose superseded ones are left out at once."""
+_MOST_BYTES: Final = 256 << 20
+"""Rows of about this size are written before further ones are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class WorkerWriting:
         mirror: how the files of the mirror are written.
         changelog: how those of the changelog are; None if the table has none.
         commit: number of the changelog's commit.
+        label: begins the names of the files, and those of no others.
     """
 
     decoder: Decoder
@@ -48,6 +52,7 @@ class WorkerWriting:
     mirror: FileStyle
     changelog: FileStyle | None
     commit: int
+    label: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `RESULT` for the records of a Spark task."""
@@ -55,73 +60,89 @@ class WorkerWriting:
         for batch in batches:
             events = self.decoder.decode(pa.Table.from_batches([batch]))
             yield _result("numbers", _packed(numbers_of(events)))
-            files.add(events)
+            yield from files.add(events)
         yield from files.close()
+
+    def remove_files(self, kept: Collection[str] = ()) -> None:
+        """Remove the files that workers have written, also partly, except those at the paths `kept`."""
+        for style in (self.mirror, self.changelog):
+            if style is not None:
+                remove_local(style, self.label, kept)
 
 
 class _TaskFiles:
-    """The files of one Spark task; none if they would not be right."""
+    """The files of one Spark task, each of a part of its events; the driver removes them if they are not right."""
 
     def __init__(self, writing: WorkerWriting) -> None:
         self._writing = writing
-        self._changelog = None if writing.changelog is None else LocalFile(writing.changelog)
-        self._changes: list[pa.Table] = []
-        self._waiting = 0
         self._is_right = True
+        self._begin_part()
 
-    def add(self, events: pa.Table) -> None:
-        """Write decoded events."""
-        if self._is_right and not self._write(events):
-            self._discard()
+    def _begin_part(self) -> None:
+        self._changes: list[pa.Table] = []
+        self._log: list[pa.Table] = []
 
-    def _write(self, events: pa.Table) -> bool:
-        """Return whether the files have the events now."""
+    def add(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Take decoded events, and yield the files that are full."""
+        self._is_right = self._is_right and self._take(events)
+        if not self._is_right:
+            self._begin_part()
+        elif _bytes(self._changes) + _bytes(self._log) >= _MOST_BYTES:
+            yield from self._write()
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        """Yield the last files."""
+        if self._changes:
+            yield from self._write()
+        if not self._is_right:
+            yield _result("unwritten")
+
+    def _take(self, events: pa.Table) -> bool:
+        """Return whether the rows of events are held now."""
         schema, style = self._writing.schema, self._writing.changelog
         if not _are_ordinary(events):
             return False
-        if self._changelog is not None and style is not None:
+        if style is not None:
             rows = fitting(driver_changelog_rows(events, schema, self._writing.commit), style.schema)
             if rows is None:
                 return False
-            self._changelog.add(rows)
+            self._log.append(rows)
         self._changes.append(changes_by_key(events, schema))
-        self._waiting += events.num_rows
-        if self._waiting > _MERGED_ROWS:
-            self._changes, self._waiting = [self._last_changes()], 0
+        later = self._changes[1:]
+        if sum(part.num_rows for part in later) > _MERGED_ROWS or _bytes(later) > _MERGED_BYTES:
+            self._changes = [self._last_changes()]
         return True
 
     def _last_changes(self) -> pa.Table:
         # Values may be parts of the events' texts. Their copies are not, and the texts become free.
         return last_changes_in_order(pa.concat_tables(self._changes)).combine_chunks()
 
-    def close(self) -> Iterator[pa.RecordBatch]:
-        """Yield the keys and the files."""
-        if self._is_right and self._changes:
-            yield from self._close(self._last_changes())
-        if not self._is_right:
-            yield _result("unwritten")
-
-    def _close(self, last: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _write(self) -> Iterator[pa.RecordBatch]:
+        """Write what is held, and yield its keys and files."""
+        last, log = self._last_changes(), self._log
+        self._begin_part()
         has_row = last.column("after").is_valid().to_numpy()
         rows = fitting(new_rows(last.filter(pa.array(has_row))), self._writing.mirror.schema)
         if rows is None:
-            self._discard()
+            self._is_right = False
             return
-        file = LocalFile(self._writing.mirror)
-        file.add(rows)
-        mirror = file.close()
+        mirror = self._written(self._writing.mirror, [rows])
         position = np.where(has_row, np.cumsum(has_row) - 1, NO_ROW)
         keys = last.drop_columns("after").append_column("pos", pa.array(position, pa.int64()))
         yield _result("keys", _packed(keys), None if mirror is None else mirror.path)
-        changelog = None if self._changelog is None else self._changelog.close()
-        for kind, written in (("mirror", mirror), ("changelog", changelog)):
-            if written is not None:
-                yield _result(kind, written.footer, written.path, written.size)
+        for kind, file in (("mirror", mirror), ("changelog", self._written(self._writing.changelog, log))):
+            if file is not None:
+                yield _result(kind, file.footer, file.path, file.size)
 
-    def _discard(self) -> None:
-        self._is_right, self._changes = False, []
-        if self._changelog is not None:
-            self._changelog.discard()
+    def _written(self, style: FileStyle | None, parts: Sequence[pa.Table]) -> WrittenFile | None:
+        """Return a new file with rows; None if there are none."""
+        if style is None or not any(part.num_rows for part in parts):
+            return None
+        return write_local(style, self._writing.label, pa.concat_tables(parts))
+
+
+def _bytes(parts: Sequence[pa.Table]) -> int:
+    return sum(part.nbytes for part in parts)
 
 
 def _are_ordinary(events: pa.Table) -> bool:

@@ -1,5 +1,6 @@
 """Decodes a large batch in Spark's workers, which write its data files at once; see `worker_files`."""
 
+import uuid
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from replicator.model.roles import LakeRole
 def worker_writing(segment: Segment, schema: BatchSchema, decoder: Decoder) -> WorkerWriting | None:
     """Return what workers write of a batch; None if Spark must, or if the tables must be changed first."""
     progress, options, names = segment.progress, segment.options, schema.decoded.names
-    at, changelog = schema.version.at, progress.changelog
+    at, changelog, label = schema.version.at, progress.changelog, uuid.uuid4().hex
     if (
         segment.context.is_staging
         or STRATEGIES[options.strategy] is not SPLIT
@@ -35,13 +36,13 @@ def worker_writing(segment: Segment, schema: BatchSchema, decoder: Decoder) -> W
         return None
     mirror = _style(segment, LakeRole.MIRROR, names)
     if mirror is None or not options.changelog:
-        return None if mirror is None else WorkerWriting(decoder, schema.decoded, mirror, None, 0)
+        return None if mirror is None else WorkerWriting(decoder, schema.decoded, mirror, None, 0, label)
     if changelog is None or progress.changelog_schema is None or progress.changelog_schema.at != at:
         return None
     style = _style(segment, LakeRole.CHANGELOG, [*names, change_column(names)])
     if style is None:
         return None
-    return WorkerWriting(decoder, schema.decoded, mirror, style, changelog.sequence + 1)
+    return WorkerWriting(decoder, schema.decoded, mirror, style, changelog.sequence + 1, label)
 
 
 def _style(segment: Segment, role: LakeRole, columns: Iterable[str]) -> FileStyle | None:
@@ -55,12 +56,18 @@ def _style(segment: Segment, role: LakeRole, columns: Iterable[str]) -> FileStyl
 def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
     """Decode and write the records of a segment, in one Spark job."""
     decoder, records = writing.decoder, segment.logged()
-    found = records.run(writing, RESULT).toArrow()
+    try:
+        found = records.run(writing, RESULT).toArrow()
+    except BaseException:
+        writing.remove_files()
+        raise
     rows = found.to_pylist()
     parts = [row["content"] for row in rows if row["kind"] == "numbers"]
     numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
     files = None
-    if all(row["kind"] != "unwritten" for row in rows):
+    if any(row["kind"] == "unwritten" for row in rows):
+        writing.remove_files()
+    else:
         keys = [TaskKeys(_unpacked(row["content"]), row["path"]) for row in rows if row["kind"] == "keys"]
         mirror, changelog = (
             [WrittenFile(r["path"], r["size"], r["content"]) for r in rows if r["kind"] == kind]

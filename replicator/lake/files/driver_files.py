@@ -21,7 +21,7 @@ from replicator.lake.files.parquet import (
     fitting,
     footer_of,
     local_path,
-    repetitive_columns,
+    write_rows,
 )
 from replicator.lake.files.partitions import DataFileRef, Partition, PartitionRows, split_by_partition
 
@@ -113,14 +113,7 @@ def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
 
 def _parquet(table: LakeTable, rows: pa.Table) -> bytearray:
     buffer = BytesIO()
-    pq.write_table(
-        rows,
-        buffer,
-        compression=_codec(table),
-        use_dictionary=repetitive_columns(rows),
-        store_schema=False,
-        store_decimal_as_integer=True,
-    )
+    write_rows(rows, buffer, _codec(table))
     return bytearray(buffer.getvalue())
 
 

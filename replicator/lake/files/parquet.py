@@ -6,10 +6,10 @@ Nothing here needs Java, so what a worker writes is plain values: the driver mak
 import os
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +18,6 @@ import pyarrow.parquet as pq
 _MAGIC_BYTES: Final = 4
 """A Parquet file ends with its footer, the footer's length (four bytes) and the format's magic number."""
 _SAMPLE_ROWS: Final = 20_000
-_GROUP_ROWS: Final = 200_000
-"""Rows of one row group, about; readers skip whole row groups by their bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,58 +89,36 @@ def local_path(path: str) -> Path | None:
     return Path("/" + path.removeprefix("file:").lstrip("/")) if path.startswith("file:/") else None
 
 
-class LocalFile:
-    """A new data file, which gets rows a part at a time."""
+def write_rows(rows: pa.Table, sink: Any, codec: str) -> None:
+    """Write rows as a Parquet file with one row group.
 
-    def __init__(self, style: FileStyle) -> None:
-        self._style = style
-        self._path = f"{style.folder}/{uuid.uuid4()}.parquet"
-        self._file = local_path(self._path) or Path(self._path)
-        self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[pa.Table] = []
-        self._rows = 0
-
-    def add(self, rows: pa.Table) -> None:
-        """Add rows, which have the columns of the style's schema."""
-        self._waiting.append(rows)
-        self._rows += rows.num_rows
-        if self._rows >= _GROUP_ROWS:
-            self._write()
-
-    def close(self) -> WrittenFile | None:
-        """Return the file; None if it would have no rows."""
-        if self._rows:
-            self._write()
-        if self._writer is None:
-            return None
-        self._writer.close()
-        with self._file.open("rb") as file:
-            return WrittenFile(self._path, self._file.stat().st_size, footer_of(file))
-
-    def discard(self) -> None:
-        """Remove what was written."""
-        self._waiting = []
-        if self._writer is not None:
-            self._writer.close()
-            self._file.unlink(missing_ok=True)
-
-    def _write(self) -> None:
-        rows, self._waiting, self._rows = pa.concat_tables(self._waiting), [], 0
-        if self._writer is None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(
-                self._file,
-                self._style.schema,
-                compression=self._style.codec,
-                use_dictionary=repetitive_columns(rows),
-                store_schema=False,
-                store_decimal_as_integer=True,
-            )
-        self._writer.write_table(rows, row_group_size=_GROUP_ROWS)
+    Arrow leaves out the bounds of a row group in which a text is very long. Iceberg makes the bounds of a file of those
+    of its row groups: in a file with several, they could be bounds of a part of the rows.
+    """
+    pq.write_table(
+        rows,
+        sink,
+        row_group_size=max(rows.num_rows, 1),
+        compression=codec,
+        use_dictionary=repetitive_columns(rows),
+        store_schema=False,
+        store_decimal_as_integer=True,
+    )
 
 
-def remove(files: Sequence[WrittenFile]) -> None:
-    """Remove files that are not needed."""
-    for file in files:
-        if (path := local_path(file.path)) is not None:
-            path.unlink(missing_ok=True)
+def write_local(style: FileStyle, label: str, rows: pa.Table) -> WrittenFile:
+    """Write rows, which have the columns of the style's schema, as a new data file; see `remove_local` for `label`."""
+    path = f"{style.folder}/{label}-{uuid.uuid4()}.parquet"
+    target = local_path(path) or Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_rows(rows, target, style.codec)
+    with target.open("rb") as file:
+        return WrittenFile(path, target.stat().st_size, footer_of(file))
+
+
+def remove_local(style: FileStyle, label: str, kept: Collection[str]) -> None:
+    """Remove the files that were written with a label, also partly, except those at the paths `kept`."""
+    folder = local_path(style.folder)
+    for file in [] if folder is None else folder.glob(f"{label}-*.parquet"):
+        if f"{style.folder}/{file.name}" not in kept:
+            file.unlink(missing_ok=True)

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from replicator.batch.events import worker_task
 from replicator.batch.events.worker_files import TaskKeys, last_of_tasks
 from replicator.batch.events.worker_task import WorkerWriting
 from replicator.decode.decoder import Decoder
 from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.json.parser import JsonParser
 from replicator.lake.files.arrow_schemas import arrow_schema
-from replicator.lake.files.parquet import FileStyle, LocalFile, fitting, footer_of
+from replicator.lake.files.parquet import FileStyle, fitting, footer_of, write_local
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import INT
@@ -48,20 +49,23 @@ def event(op: str, key: int, n: int | None = None, *, pos: int) -> bytes:
     return change_event(op, Place(1, pos), "t", before=before, after=after)
 
 
+def writing(folder: Path, *, changelog: bool = True) -> WorkerWriting:
+    decoder = Decoder(JsonParser(), Decoding((WriterSchema(SCHEMA),), SCHEMA, changelog, UNDECODABLE), RANGES)
+    wide = style(folder / "changes", COLUMNS, struct=True) if changelog else None
+    return WorkerWriting(decoder, SCHEMA, style(folder / "mirror", COLUMNS), wide, 7, "label")
+
+
 def written(
     folder: Path, *batches: Sequence[bytes | None], changelog: bool = True
 ) -> dict[str, list[dict[str, Any]]]:
     """Return kind → the rows that a worker returns for batches of records."""
-    decoder = Decoder(JsonParser(), Decoding((WriterSchema(SCHEMA),), SCHEMA, changelog, UNDECODABLE), RANGES)
-    wide = style(folder / "changes", COLUMNS, struct=True) if changelog else None
-    writing = WorkerWriting(decoder, SCHEMA, style(folder / "mirror", COLUMNS), wide, 7)
     whole = records(*[value for batch in batches for value in batch])
     parts, start = [], 0
     for batch in batches:
         parts += whole.slice(start, len(batch)).combine_chunks().to_batches()
         start += len(batch)
     found: dict[str, list[dict[str, Any]]] = {}
-    for part in writing(parts):
+    for part in writing(folder, changelog=changelog)(parts):
         for row in part.to_pylist():
             found.setdefault(row["kind"], []).append(row)
     return found
@@ -122,15 +126,51 @@ def test_rows_that_arrow_does_not_convert_leave_no_file(tmp_path: Path) -> None:
     assert fitting(rows, style(tmp_path, COLUMNS).schema) is None
 
 
-def test_a_file_of_several_parts_is_removed_if_it_is_not_needed(tmp_path: Path) -> None:
+def test_a_file_has_one_row_group(tmp_path: Path) -> None:
+    """Bounds of several are those of some of the rows if a text in one of them is very long."""
     wanted = style(tmp_path, COLUMNS)
-    file, rows = LocalFile(wanted), fitting(pa.table({"id": range(150_000)}), wanted.schema)
+    rows = fitting(pa.table({"id": range(1_200_000)}), wanted.schema)
     assert rows is not None
-    file.add(rows)
-    file.add(rows)
-    assert len(list(tmp_path.iterdir())) == 1
-    file.discard()
-    assert list(tmp_path.iterdir()) == []
+    assert pq.read_metadata(write_local(wanted, "label", rows).path).num_row_groups == 1
+
+
+def test_rows_are_written_before_they_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is as that of a task of its own: a row in it may be replaced by a later one."""
+    monkeypatch.setattr(worker_task, "_MOST_BYTES", 1)
+    found = written(
+        tmp_path,
+        [event("c", 1, 10, pos=5), event("c", 2, 20, pos=6)],
+        [event("u", 1, 11, pos=7), event("d", 2, pos=8)],
+        [event("d", 1, pos=9)],
+    )
+    assert [len(found[kind]) for kind in ("keys", "mirror", "changelog")] == [3, 2, 3]
+    tasks = [TaskKeys(keys_of(row), row["path"]) for row in found["keys"]]
+    keys, superseded = last_of_tasks(tasks)
+    assert sorted(keys.column("k0").to_pylist()) == [1, 2]
+    assert [p.positions.tolist() for p in superseded] == [[0, 1], [0]]
+    offsets = [
+        [row["offset"] for row in pq.read_table(file["path"]).column("_change").to_pylist()]
+        for file in found["changelog"]
+    ]
+    assert offsets == [[0, 1], [2, 2, 3], [4]]
+
+
+def test_all_files_of_a_batch_but_the_used_ones_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task whose files are not right, or that fails, may have written some before."""
+    monkeypatch.setattr(worker_task, "_MOST_BYTES", 1)
+    found = written(tmp_path, [event("c", 1, 1, pos=5)], [event("c", 2, 1, pos=6)], [b"garbage{"])
+    assert len(found["unwritten"]) == 1
+    files = {str(file) for file in tmp_path.rglob("*.parquet")}
+    assert len(files) == 4
+    other = tmp_path / "mirror" / "other-1.parquet"
+    other.touch()
+    kept = found["mirror"][0]["path"]
+    writing(tmp_path).remove_files([kept])
+    assert {str(file) for file in tmp_path.rglob("*.parquet")} == {kept, str(other)}
 
 
 def test_rows_that_a_later_task_replaces_are_superseded() -> None:
