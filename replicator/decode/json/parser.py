@@ -157,7 +157,7 @@ def _events(
     return ParsedEvents(
         pc.struct_field(events, "op"),
         _sources(events.field("source")),
-        as_integers(pc.struct_field(events, ["transaction", "total_order"]), pa.int64()),
+        as_integers(unbare(pc.struct_field(events, ["transaction", "total_order"])), pa.int64()),
         before,
         after,
         pc.if_else(reduce(pc.or_, damaged), verdict, _NO_TEXT),

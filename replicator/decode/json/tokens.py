@@ -84,6 +84,8 @@ def wire_values(tokens: pa.StringArray, column: Column) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pa.array([{"true": True, "false": False}.get(t or "") for t in tokens.to_pylist()], kind)
     read = _point if pa.types.is_struct(kind) else _vector
+    # A field inside may have the name of a column whose numbers were quoted.
+    tokens = pc.replace_substring_regex(tokens, f'"{BARE}([^"]*)"', r"\1")
     return pa.array([read(_parsed(token)) for token in tokens.to_pylist()], kind)
 
 

@@ -245,6 +245,23 @@ def test_wide_decimals_are_read_when_texts_or_other_fields_have_the_same_name() 
     assert found.after["pos"] == str(10**50)
 
 
+def test_numbers_of_the_event_are_read_when_a_decimal_has_the_name_of_their_field() -> None:
+    """An amount may be called total_order, which is also the number of an event in its transaction."""
+    columns = (
+        Column("total_order", decimal(20, 2)),
+        Column("srid", decimal(20, 0)),
+        Column("place", BINARY, Encoding.GEOMETRY),
+    )
+    after = {"id": 1, "total_order": 3, "srid": 4326, "place": {"wkb": b64(POINT), "srid": 4326}}
+    event = json.loads(change_event("c", Place(1, 5), "t", after=after))
+    event["transaction"] = {"id": "file=1,pos=5", "total_order": 2, "data_collection_order": 1}
+    (found,) = decoded(TableSchema((ID, *columns), ("id",)), json.dumps(event).encode())
+    assert (found.bad, found.tx_order) == (None, 2)
+    assert found.after["total_order"] == 3
+    (plain,) = decoded(TableSchema((ID, columns[2]), ("id",)), json.dumps(event).encode())
+    assert found.after["place"] == plain.after["place"]
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
