@@ -1,6 +1,7 @@
 """Read events that are lines: of text, or of CSV."""
 
 import csv
+import io
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,7 +45,7 @@ def _row(text: str | None, count: int, delimiter: str) -> list[str] | None:
     if text is None:
         return None
     try:
-        rows = list(csv.reader(text.splitlines(keepends=True), delimiter=delimiter, strict=True))
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 and len(rows[0]) == count else None

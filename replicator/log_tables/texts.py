@@ -8,18 +8,20 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.decode.values import arrow_type
-from replicator.model.types import LakeType
+from replicator.model.types import MAX_DECIMAL_PRECISION, LakeType
 
 _INTEGER: Final = r"^-?[0-9]{1,19}$"
 _NUMBER: Final = r"^-?([0-9]{1,400}(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?$"
 _NO_NUMBERS: Final = r"^(NaN|-?Infinity)$"
+_EXACT: Final = Context(prec=MAX_DECIMAL_PRECISION)
+"""As many digits as a decimal of the lake may have; Python's own context has 28."""
 _MILLIS: Final = re.compile(r"-?[0-9]{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO: Final = re.compile(
@@ -89,10 +91,14 @@ def _decimal(text: str | None, kind: LakeType) -> Decimal | None:
         return None
     try:
         value = Decimal(text)
-        exact = round(value, kind.scale) == value and value.adjusted() < kind.precision - kind.scale
-    except (InvalidOperation, ArithmeticError):
+        fits = value.copy_abs() < Decimal(10) ** (kind.precision - kind.scale)
+        return (
+            value
+            if fits and value.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT) == value
+            else None
+        )
+    except ArithmeticError:
         return None
-    return value if exact else None
 
 
 def _moments(texts: pa.StringArray, *, zoned: bool) -> pa.Array:
