@@ -111,6 +111,14 @@ class LakeTable:
         return snapshot is None or snapshot.summary().get("total-records") == "0"
 
     @property
+    def row_bytes(self) -> float:
+        """The mean size of a row in the table's files, in bytes; 0 if that is unknown."""
+        snapshot = self.java.currentSnapshot()
+        summary = {} if snapshot is None else snapshot.summary()
+        size, rows = (int(summary.get(name) or 0) for name in ("total-files-size", "total-records"))
+        return size / rows if rows else 0.0
+
+    @property
     def is_partitioned(self) -> bool:
         """Whether files of the table may belong to partitions: by its partition spec, or by an earlier one.
 

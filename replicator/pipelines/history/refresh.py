@@ -21,6 +21,7 @@ from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import quoted
 from replicator.model.position import PackedPosition
+from replicator.pipelines.held import held_rows
 from replicator.pipelines.history.changes import (
     ChangeLogRows,
     as_events,
@@ -39,7 +40,7 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import is_pending
 from replicator.pipelines.inputs.positions import is_after
 from replicator.pipelines.inputs.progress import InputProgress
-from replicator.pipelines.inputs.states import DRIVER_ROWS, WEIGHT, InputState, read_state
+from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
 from replicator.pipelines.inputs.tables import InputTable
 from replicator.pipelines.literals import is_among
 from replicator.pipelines.output.changelog import difference
@@ -216,7 +217,7 @@ class HistoryRefresh:
             before = stored.where(layout.is_open())
             return before, parts.open_events(before), [], True
         new = _pending(state.since, parts) & ~_after(self.boundary, parts)
-        changes, held = self._held(parts.log.read(new))
+        changes, held = self._held(parts.log.read(new), parts.log)
         ops = (
             _RESTATING
             if held is None
@@ -232,12 +233,10 @@ class HistoryRefresh:
             before = before.unionByName(others)
         return before, united([events_in(changes), parts.open_events(before)]), endings, compared
 
-    def _held(self, changes: DataFrame) -> tuple[DataFrame, pa.Table | None]:
+    def _held(self, changes: DataFrame, log: ChangeLogRows) -> tuple[DataFrame, pa.Table | None]:
         """Return changes, held by the driver if they are few."""
-        held = changes.limit(DRIVER_ROWS + 1).toArrow()
-        if held.num_rows > DRIVER_ROWS:
-            return changes, None
-        return local_frame(self.tables.lake.spark, held, changes.schema), held
+        few = held_rows(changes, [log.changelog])
+        return changes if few is None else local_frame(self.tables.lake.spark, few, changes.schema), few
 
     def _at_boundary(self, parts: "_Parts") -> InputState:
         """Return the mirror with its rows at the boundary."""
@@ -372,7 +371,7 @@ def _of_keys(rows: DataFrame, of: DataFrame, layout: Layout, held: pa.Table | No
         rows = rows.where(layout.is_open())
     if held is not None:
         for name in layout.key:
-            values = pc.unique(pc.struct_field(held.column("v"), name)).to_pylist()
+            values = pc.unique(pc.struct_field(held.column("v"), name))
             if (near := is_among(name, values)) is not None:
                 rows = rows.where(near)
     return rows.join(F.broadcast(of.select(*_keys(layout)).distinct()), _same(layout), "left_semi")

@@ -22,6 +22,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_snapshot
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
+from replicator.pipelines.held import held_rows
 from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot, total_rows
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
@@ -34,8 +35,6 @@ from replicator.schema.evolution.steps import SchemaStep
 
 WEIGHT: Final = "_weight"
 """Column of changed rows: 1 for a row that came, -1 for one that went."""
-DRIVER_ROWS: Final = 50_000
-"""Up to this number of rows, the driver holds the changes of an input."""
 MOST_ROWS: Final = 20_000_000
 """With more changes, the result is computed as a whole: the driver holds a few numbers of each change."""
 BEFORE: Final = (str(RowKind.UPDATE_BEFORE), str(RowKind.DELETE))
@@ -225,8 +224,7 @@ def _of_log_table(state: InputState, *, keep_expired: bool) -> InputState:
     state = replace(state, progress=replace(state.progress, kept=kept))
     at = F.struct(F.lit(False).alias("later"), F.lit(False).alias("before")).alias(state.at)
     images = rows.select(*_named(state.columns), at)
-    held = images.limit(DRIVER_ROWS + 1).toArrow()
-    if held.num_rows > DRIVER_ROWS:
+    if (held := held_rows(images, [table])) is None:
         return replace(state, pending=Pending(images.count()), images=images)
     return replace(
         state,
@@ -256,10 +254,9 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
         return state
     name = state.table.name
     images, changed = _images(state, changelog), None
-    held = images.limit(DRIVER_ROWS + 1).toArrow()
-    if held.num_rows <= DRIVER_ROWS:
-        meta = _meta(held.column(state.at))
-        images, changed = local_frame(state.lake.spark, held), _changed(held, state.columns, state.at)
+    if (few := held_rows(images, [changelog])) is not None:
+        meta = _meta(few.column(state.at))
+        images, changed = local_frame(state.lake.spark, few), _changed(few, state.columns, state.at)
     else:
         at = F.col(quoted(state.at))
         meta = (

@@ -89,7 +89,9 @@ class ResultChangelog:
         if corrects:
             change = change_column([name for name in changes.columns if name != WEIGHT])
             rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
-        self.tables.commit(log, Staged(stage_rows(self.tables.lake, log, rows)), record, reached, offset)
+        self.tables.commit(
+            log, Staged(stage_rows(self.tables.lake, log, rows, table)), record, reached, offset
+        )
         failpoints.reach("between-pipeline-commits")
 
     def _begun(self, table: LakeTable, record: ResultRecord) -> LakeTable:

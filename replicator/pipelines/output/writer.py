@@ -22,11 +22,10 @@ from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import counted, quoted
+from replicator.pipelines.held import held_rows
 from replicator.pipelines.inputs.states import WEIGHT
 from replicator.pipelines.literals import is_among
 
-DRIVER_ROWS: Final = 50_000
-"""Up to this number of changed rows, the driver writes them itself."""
 _WANTED: Final = "_replicator_wanted"
 _PATH: Final = "_replicator_path"
 _POS: Final = "_replicator_pos"
@@ -82,9 +81,8 @@ def stage_changes(
         KeyViolated: rows with the same key are added.
         MissingRows: rows must be removed that the table does not have.
     """
-    held = changes.limit(DRIVER_ROWS + 1).toArrow()
-    if held.num_rows <= DRIVER_ROWS:
-        return _stage(lake, table, local_frame(lake.spark, held), held, key, place or key)
+    if (few := held_rows(changes, [table])) is not None:
+        return _stage(lake, table, local_frame(lake.spark, few), few, key, place or key)
     kept = changes.persist()
     try:
         return _stage(lake, table, kept, None, key, place or key)
@@ -168,10 +166,10 @@ def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table
     return list(stage_data(lake, table, as_table(lake, table, rows)))
 
 
-def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame) -> list[object]:
-    """Stage rows that are added to a table: by the driver if they are few."""
-    held = rows.limit(DRIVER_ROWS + 1).toArrow()
-    written = _written(lake, table, held) if held.num_rows <= DRIVER_ROWS else None
+def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame, *like: LakeTable) -> list[object]:
+    """Stage rows that are added to a table: by the driver if they are few; `like` are others with such rows."""
+    few = held_rows(rows, [table, *like])
+    written = None if few is None else _written(lake, table, few)
     return list(stage_data(lake, table, as_table(lake, table, rows))) if written is None else written
 
 
@@ -189,7 +187,7 @@ def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:
         for name in names:
             if pa.types.is_nested(held.schema.field(name).type):
                 continue
-            condition = is_among(name, pc.unique(gone.column(name)).to_pylist())
+            condition = is_among(name, pc.unique(gone.column(name)))
             found = found if condition is None else found & condition
     return found
 

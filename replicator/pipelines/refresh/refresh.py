@@ -127,7 +127,8 @@ class Refresh:
             self._refuse_loss(record, reason)
         if reason is None and not self._is_due(states):
             return self._result(Outcome.SAME)
-        views = Views(self.tables.lake.spark)
+        read = [s.table.changelog or s.table.table for found in states.values() for s in found]
+        views = Views(self.tables.lake.spark, [*read, *([] if table is None else [table])])
         try:
             self._register(views, states, table)
             if table is None or reason is not None:

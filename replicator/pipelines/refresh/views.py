@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from replicator.jvm.spark import local_frame
+from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import quoted
+from replicator.pipelines.held import held_rows
 from replicator.pipelines.literals import is_among
 from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.names import TableName
@@ -21,8 +22,6 @@ from replicator.pipelines.query.narrow import Narrow, Step
 from replicator.pipelines.query.plan import Plan
 from replicator.pipelines.query.views import Input
 
-HELD_ROWS: Final = 50_000
-"""Up to this number of rows, the driver holds what a step keeps."""
 Call = Callable[..., DataFrame]
 
 
@@ -31,11 +30,13 @@ class Views:
     """Temporary views of a session, for one refresh.
 
     Attributes:
+        tables: those whose rows are read and written.
         frames: view → its rows.
         held: view → its rows, if the driver holds them.
     """
 
     spark: SparkSession
+    tables: Sequence[LakeTable] = ()
     frames: dict[str, DataFrame] = field(default_factory=dict)
     held: dict[str, pa.Table] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
@@ -49,9 +50,8 @@ class Views:
 
     def keep(self, name: str, rows: DataFrame) -> None:
         """Compute rows now, once, and let queries read them under a name."""
-        found = rows.limit(HELD_ROWS + 1).toArrow()
-        if found.num_rows <= HELD_ROWS:
-            self.add(name, local_frame(self.spark, found), found)
+        if (few := held_rows(rows, self.tables)) is not None:
+            self.add(name, local_frame(self.spark, few), few)
             return
         kept = rows.persist()
         self._persisted.append(kept)
@@ -102,7 +102,7 @@ class Views:
         # Names of columns may differ in letter case.
         names = [name for name in rows.column_names if name.lower() == narrow.by_column.lower()]
         values = pc.unique(rows.column(names[0]))
-        return is_among(narrow.column, values.to_pylist())
+        return is_among(narrow.column, values)
 
     def drop(self) -> None:
         """Remove all views, and what was kept."""

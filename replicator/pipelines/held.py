@@ -1,0 +1,26 @@
+"""Rows that the driver holds: so few and so small that they fit into its memory, which a Spark job is slower than."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from replicator.lake.catalog.tables import LakeTable
+
+MOST_ROWS: Final = 50_000
+MOST_BYTES: Final = 200_000_000
+_UNPACKED: Final = 10
+"""How much larger a row is in memory than in a data file, about."""
+
+
+def held_rows(rows: DataFrame, tables: Iterable[LakeTable]) -> pa.Table | None:
+    """Return rows if the driver can hold them, else None; they have at most about the size of those of `tables`."""
+    most = _most(max((table.row_bytes for table in tables), default=0.0))
+    found = rows.limit(most + 1).toArrow()
+    return found if found.num_rows <= most else None
+
+
+def _most(row_bytes: float) -> int:
+    """Return how many rows of a mean size in data files, in bytes, the driver holds."""
+    return min(MOST_ROWS, int(MOST_BYTES / max(_UNPACKED * row_bytes, 1)))
