@@ -1,5 +1,6 @@
 """Compare every column type in the lake with `SELECT`, by snapshot and by binlog, in every encoding."""
 
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -210,9 +211,11 @@ class Lake:
         return {f.name: str(f.field_type) for f in self._read(False, table).schema().fields}
 
 
+@pytest.mark.parametrize("most", [10_000, 5], ids=["driver", "workers"])
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_lake_values_equal_the_source_except_known_differences(
     encoding: Encoding,
+    most: int,
     source_database: SourceDatabase,
     tmp_path: Path,
     conformance: ConformancePage,
@@ -224,7 +227,8 @@ def test_lake_values_equal_the_source_except_known_differences(
     (tmp_path / "lake").mkdir()
     config = tmp_path / "mirror.toml"
     lines = f"{encoding.log(database)}\n[lake]"
-    config.write_text(database.config_text(tmp_path, FAST_MIRROR).replace("[lake]", lines))
+    extra = FAST_MIRROR.replace("[apply]", f"[apply]\ndriver_max_events = {most}")
+    config.write_text(database.config_text(tmp_path, extra).replace("[lake]", lines))
     execute(database, written_before(tables))
     register(load(config))
     await_records(database, expected_records(tables, later=False))
@@ -239,6 +243,9 @@ def test_lake_values_equal_the_source_except_known_differences(
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
+    files = [file.name for file in tmp_path.rglob("data/*.parquet")]
+    # Those of workers begin with the label of their batch.
+    assert any(re.match("[0-9a-f]{32}-", name) for name in files) == (most == 5)
     lake = Lake(config)
     labels = [case.label for table in tables for case in table.cases]
     columns = ["Iceberg", "why", *(f"{path}, {encoding.name}" for path in TYPE_PATHS)]
