@@ -191,6 +191,9 @@ class _Planner:
         otherwise = "leave keep_expired out of the header"
         if not any(read.schema.is_log for read in self.analysed.inputs):
             raise definition.header_error("keep_expired", "keep_expired: no log table is read", otherwise)
+        if definition.inputs:
+            reason = "keep_expired: a function gets the rows that are left, so that others cannot stay"
+            raise definition.header_error("keep_expired", reason, otherwise)
         if definition.refresh is not Refresh.INCREMENTAL:
             reason = (
                 "keep_expired needs refresh: incremental: the whole is computed of the rows that are left"

@@ -151,6 +151,14 @@ def test_what_cannot_be_a_pipeline_is_refused_with_its_place(old: str, new: str,
     assert refused(SCORES.replace(old, new)).startswith(message)
 
 
+def test_a_function_cannot_keep_rows_that_it_does_not_get() -> None:
+    logs = {name: InputSchema(schema.columns, is_log=True) for name, schema in SCHEMAS.items()}
+    with pytest.raises(
+        PipelineError, match=r"scores\.py:1: keep_expired: a function gets the rows that are left"
+    ):
+        planned(SCORES.replace("# key: k", "# keep_expired: true", 1), logs)
+
+
 def test_parameters_may_be_optional_or_collected() -> None:
     assert parsed(SCORES.replace("(orders, kinds)", "(orders, *, kinds, least=3)")).inputs
     assert parsed(SCORES.replace("(orders, kinds)", "(**tables)")).inputs
