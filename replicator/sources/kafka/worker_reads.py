@@ -50,7 +50,7 @@ class KafkaPart:
             DataLossError: records of a range are no longer in the log.
         """
         servers = str(self.options["bootstrap.servers"])
-        options = {**self.options, **CONSUMER_OPTIONS, **_READ_AHEAD}
+        options = {**_READ_AHEAD, **self.options, **CONSUMER_OPTIONS}
         with kafka_errors(servers), closing(Consumer(options)) as consumer:
             found, rows, size = list[pa.RecordBatch](), 0, 0
             for r in self.ranges:

@@ -56,6 +56,17 @@ def test_part_fails_if_records_were_deleted(log: KafkaChangeLog, broker: MockBro
         list(part())
 
 
+def test_options_of_the_log_win_over_those_of_reading_ahead(broker: MockBroker) -> None:
+    """The client refuses answers that are smaller than what it may fetch."""
+    broker.send(TOPIC, b"1", partition=1)
+    sizes = {"receive.message.max.bytes": "1100000", "fetch.max.bytes": "1000000"}
+    settings = KafkaLog(
+        kind="kafka", bootstrap_servers=broker.servers, topic_prefix="shop", options={**sizes}
+    )
+    (part,) = KafkaChangeLog(settings).parts([OffsetRange(TOPIC, 1, 0, 1)], 1)
+    assert [batch.num_rows for batch in part()] == [1]
+
+
 def test_part_shows_no_secret() -> None:
     log = KafkaLog(
         kind="kafka",
