@@ -8,7 +8,7 @@ from replicator.errors import JavaGone, ReplicatorError
 from replicator.jvm.spark import first_line
 
 RETRY_S: Final = 10.0
-"""How long a round that failed is waited after."""
+"""How long it waits after a round that failed."""
 _CLOSE_S: Final = 60.0
 
 

@@ -70,7 +70,8 @@ class WorkerFiles:
 
     def remove_unused(self) -> None:
         """Remove the files that no commit got."""
-        self._writing.remove_files(self._used_paths)
+        if any(file.path not in self._used_paths for file in (*self._mirror, *self._changelog)):
+            self._writing.remove_files(self._used_paths)
 
     def _fits(self, table: LakeTable, style: FileStyle | None) -> bool:
         now = file_style(table)

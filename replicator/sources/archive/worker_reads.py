@@ -13,7 +13,8 @@ from replicator.sources.archive.storage import Storage
 from replicator.sources.change_log import RECORDS
 
 _BATCH: Final = 10_000
-"""Number of records that become one batch of Arrow."""
+_BATCH_BYTES: Final = 16 << 20
+"""Number of records, and the size of their values, that become one batch of Arrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +40,29 @@ class ArchivePart:
         Raises:
             ArchiveError: a file is missing or damaged.
         """
+        found, size = list[Mapping[str, Any]](), 0
+        for record in self._records():
+            found.append(record)
+            size += len(record["value"] or b"")
+            if len(found) >= _BATCH or size >= _BATCH_BYTES:
+                yield _batch(found)
+                found, size = [], 0
+        if found:
+            yield _batch(found)
+
+    def _records(self) -> Iterator[Mapping[str, Any]]:
         wanted = {(r.topic, r.partition): r for r in self.ranges}
-        found: list[Mapping[str, Any]] = []
+        left = sum(r.count for r in self.ranges)
         for share in self.shares:
             content, name = whole_file(self.storage, share.file), f"{self.storage.location}/{share.file.path}"
             for record in decode_records(content, name, share.number, share.of):
                 r = wanted.get((record["topic"], record["partition"]))
                 if r is not None and r.start <= record["offset"] < r.end:
-                    found.append(record)
-                    if len(found) == _BATCH:
-                        yield _batch(found)
-                        found.clear()
-        if found:
-            yield _batch(found)
+                    yield record
+                    left -= 1
+                    if not left:
+                        # Of few records at its beginning, the rest of a file is not decoded.
+                        return
 
 
 def _batch(records: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

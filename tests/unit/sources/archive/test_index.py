@@ -6,15 +6,18 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replicator.errors import ArchiveError
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
+from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, worker_reads
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.positions import SourceSpan
+from replicator.sources.archive.reader import decode_records
 
 ROOT = Path(__file__).parents[4]
 TOPIC = "shop.shop.t"
@@ -115,6 +118,24 @@ def test_killed_writer_leaves_a_whole_archive(tmp_path: Path, point: str, times:
     assert [e.value for e in reader.events(TOPIC, 0)] == [b"%d" % n for n in range(100)]
     # Leftovers were replaced: their names were used again.
     assert {f"events/{file.name}" for file in (folder / "events").iterdir()} == set(reader.entries)
+
+
+def test_part_gives_large_records_in_small_batches_and_stops_at_its_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "archive", [event(n, size=1000) for n in range(9)])
+    monkeypatch.setattr(worker_reads, "_BATCH_BYTES", 2500)
+    decoded = []
+
+    def counted(*args: Any) -> Iterator[Any]:
+        for record in decode_records(*args):
+            decoded.append(record["offset"])
+            yield record
+
+    monkeypatch.setattr(worker_reads, "decode_records", counted)
+    (part,) = ArchiveChangeLog(tmp_path / "archive", "shop").parts([OffsetRange(TOPIC, 0, 0, 5)], 1)
+    assert [batch.num_rows for batch in part()] == [3, 2]
+    assert decoded == [0, 1, 2, 3, 4]
 
 
 def test_parts_have_all_records_once_and_verify_their_files(tmp_path: Path) -> None:
