@@ -1,4 +1,4 @@
-"""Rows that the driver holds: so few and so small that they fit into its memory, which a Spark job is slower than."""
+"""Rows that the driver holds if they are few and small: reading them again takes a Spark job."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -7,17 +7,9 @@ from sqlglot import exp
 from replicator.model.common import quoted
 from replicator.pipelines.query.blocks import conditions_of, conjuncts, sources_of
 from replicator.pipelines.query.definition import DIALECT
+from replicator.pipelines.query.invertible import ROWS, Invertible, Term, struct
 from replicator.pipelines.query.narrow import Narrow, Start, Step, equalities, narrowed
-from replicator.pipelines.query.signed import (
-    ROWS,
-    STATE,
-    WEIGHT,
-    Invertible,
-    Part,
-    Term,
-    changes,
-    struct,
-)
+from replicator.pipelines.query.signed import STATE, WEIGHT, Part, changes
 from replicator.pipelines.query.views import Views
 
 
