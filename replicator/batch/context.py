@@ -5,6 +5,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from replicator.batch.events.ahead import WorkersAhead
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.state.misread_rows import MisreadRows
 from replicator.batch.state.partition_counts import PartitionCounts
@@ -50,6 +51,7 @@ class MirrorContext:
     rules: ColumnRuleBook
     compression: CompressedPositions
     recoveries: Recoveries
+    ahead: WorkersAhead
     tagging: Tagging = field(default_factory=Tagging)
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
     misread: MisreadRows = field(default_factory=MisreadRows)

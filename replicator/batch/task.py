@@ -28,6 +28,7 @@ class TableTask:
             was not split at schema changes.
         since_schema_at: that of the version with which an epoch begins if the task was split there, and this is the
             part from there on; None otherwise.
+        following: the ranges that the table's next task is expected to have, if it has many events.
     """
 
     table: TableId
@@ -39,6 +40,7 @@ class TableTask:
     tail: pa.Table | None = None
     target_schema_at: int | None = None
     since_schema_at: int | None = None
+    following: tuple[OffsetRange, ...] = ()
 
     @property
     def count(self) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from replicator.batch import MirrorContext
+from replicator.batch.events.ahead import WorkersAhead
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.config import ColumnRuleBook, Config, KafkaLog
 from replicator.decode.avro.format import AvroFormat
@@ -147,6 +148,7 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         rules=rules,
         compression=CompressedPositions.of(config, log_grows=log.grows),
         recoveries=recoveries,
+        ahead=WorkersAhead(spark, config.apply.parallel_tables),
     )
 
 

@@ -95,7 +95,7 @@ class Rounds:
             began = time.monotonic()
             if scheduler.checks is not None:
                 scheduler.checks.note_backlog(has_backlog=part.left > 0)
-            scheduler.advance(part.ends, backlog=part.left)
+            scheduler.advance(part.ends, backlog=part.left, following=part.following)
             if part.complete or scheduler.events == before:
                 return
             self._learn(part, time.monotonic() - began)

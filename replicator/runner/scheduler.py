@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -189,6 +189,10 @@ class Scheduler:
             max_events=apply.max_events,
             least=apply.driver_max_events,
             paced=pace.events,
+            begun={
+                topic: self.context.ahead.ranges(self.tables.table_of(topic))
+                for topic in self.tables.mirrored(goal)
+            },
         )
 
     def _missing(self, goal: Offsets) -> dict[str, Missing]:
@@ -203,13 +207,18 @@ class Scheduler:
         return found
 
     def advance(
-        self, ends: Offsets, on_events: OnEvents | None = None, *, backlog: int = 0
+        self,
+        ends: Offsets,
+        on_events: OnEvents | None = None,
+        *,
+        backlog: int = 0,
+        following: Mapping[str, tuple[OffsetRange, ...]] | None = None,
     ) -> BatchReport | None:
         """Bring every mirrored table up to `ends`, several at a time; return None if all were there already.
 
         A table that cannot continue is paused, and the others continue. A table that fails is retried later, and
         then paused. `on_events` is called after each finished task. `backlog` is the number of later events, for the
-        report.
+        report; `following` has those of them that Spark's workers may begin now, by topic.
 
         Raises:
             LogError, LakeError: what all tables need is unavailable.
@@ -222,7 +231,7 @@ class Scheduler:
         self._renames.invalidate()
         self.tables.invalidate()
         self._renames.follow(ends)
-        report = apply(self._unread(ends))
+        report = apply(self._unread(ends, following))
         # Events under a new name wait until those under the old one are in the lake.
         while self._renames.follow(ends) or any(not self._renames.must_wait(t, ends) for t in self._awaiting):
             report = apply(self._unread(ends)) or report
@@ -285,9 +294,12 @@ class Scheduler:
         """Stop reading tables again, and end all threads. No batch may be running."""
         for service in [s for s in (self.checks, self.recovery) if s is not None]:
             service.close()
+        self.context.ahead.close()
         self._pool.shutdown()
 
-    def _unread(self, ends: Offsets) -> list[list[TableTask]]:
+    def _unread(
+        self, ends: Offsets, following: Mapping[str, tuple[OffsetRange, ...]] | None = None
+    ) -> list[list[TableTask]]:
         """Return the tasks of each table with new events; the largest table first."""
         context, tables, whole = self.context, self.tables, []
         self._awaiting = set()
@@ -298,7 +310,8 @@ class Scheduler:
                     self._awaiting.add(table)
                 elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
                     whole.append(self._task(table, topic, ranges))
-        plans = prefetch_plans(context, divided(context, whole))
+        divided_tasks = [_with_following(tasks, following or {}) for tasks in divided(context, whole)]
+        plans = prefetch_plans(context, divided_tasks)
         return sorted(plans, key=lambda tasks: -sum(task.count for task in tasks))
 
     def _schema_only(self, ends: Offsets) -> list[list[TableTask]]:
@@ -388,6 +401,8 @@ class Scheduler:
     ) -> TableOutcome:
         started = time.monotonic()
         outcome = self._apply(tasks, watch, on_events)
+        if outcome.error is not None:
+            self.context.ahead.forget(outcome.table)
         return replace(outcome, seconds=time.monotonic() - started)
 
     def _apply(
@@ -464,6 +479,14 @@ class Scheduler:
             # whose events are lost.
             if self.context.ledger.knows(table) and table not in self.tables.paused:
                 self.tables.failed(table, failure)
+
+
+def _with_following(
+    tasks: Sequence[TableTask], later: Mapping[str, tuple[OffsetRange, ...]]
+) -> list[TableTask]:
+    """Return the tasks of a table, each with the ranges that follow it; the last one with those of a later round."""
+    ranges = [*(task.ranges for task in tasks[1:]), later.get(tasks[-1].topic, ())]
+    return [replace(task, following=found) for task, found in zip(tasks, ranges, strict=True)]
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:

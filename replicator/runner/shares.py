@@ -1,7 +1,7 @@
 """Divide the events that one round may read among the tables, so that a large backlog delays no other table. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from replicator.batch import TableTask
@@ -88,11 +88,14 @@ class Round:
         ends: the end offsets of all topics.
         sliced: topic → number of events, of the topics of which only a part is read, of tables that can be processed.
         left: number of events that later rounds must read.
+        following: topic → what the next round is expected to read, of the topics in `sliced`, if no other table has
+            events: then Spark's workers may begin it at the end of this round.
     """
 
     ends: Mapping[str, Mapping[int, int]]
     sliced: Mapping[str, int]
     left: int
+    following: Mapping[str, tuple[OffsetRange, ...]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -107,8 +110,11 @@ def plan_round(
     max_events: int,
     least: int,
     paced: int,
+    begun: Mapping[str, Sequence[OffsetRange]] | None = None,
 ) -> Round:
     """Return how far each topic of `goal` is read in the next round, if the lake lacks `missing` (by topic).
+
+    What was `begun` (by topic) is the share of its topic, if it is a part of what is missing.
 
     A table that lacks at most `least` events is read completely. The others have a backlog. They share `paced` events
     if the round has events of other tables, else `max_events`. Of a table that waits, at most `least` events are read,
@@ -117,15 +123,39 @@ def plan_round(
     least = min(max(least, 1), max_events)
     counts = {topic: m.count for topic, m in missing.items() if not m.waits}
     backlogs = {topic: count for topic, count in counts.items() if count > least}
-    budget = max_events if len(backlogs) == len(counts) else min(paced, max_events)
+    only_backlogs = len(backlogs) == len(counts)
+    budget = max_events if only_backlogs else min(paced, max_events)
     shares = {topic: min(m.count, least) for topic, m in missing.items()}
     shares |= fair_shares(backlogs, budget, least)
     ends = dict(goal)
     for topic, share in shares.items():
-        ends[topic] = {**goal[topic], **first_part(missing[topic].ranges, share)}
-    sliced = {topic: shares[topic] for topic, count in backlogs.items() if shares[topic] < count}
+        part = _begun_part(missing[topic].ranges, (begun or {}).get(topic, ())) if topic in backlogs else None
+        ends[topic] = {**goal[topic], **(part or first_part(missing[topic].ranges, share))}
+    rests = {topic: _rest(missing[topic].ranges, ends[topic]) for topic in backlogs}
+    sliced = {topic: backlogs[topic] - sum(r.count for r in rest) for topic, rest in rests.items() if rest}
+    following = {topic: _first_ranges(rests[topic], sliced[topic]) for topic in sliced if only_backlogs}
     left = sum(goal[t][p] - end for t in shares for p, end in ends[t].items())
-    return Round(ends, sliced, left)
+    return Round(ends, sliced, left, following)
+
+
+def _begun_part(ranges: Sequence[OffsetRange], begun: Sequence[OffsetRange]) -> dict[int, int] | None:
+    """Return partition → end of what was begun; None if it is not the beginning of each of `ranges`."""
+    ends = {r.partition: r.end for r in begun if r.count}
+    starts = {r.partition: r.start for r in begun}
+    fits = all(
+        starts.get(r.partition) == r.start and ends.get(r.partition, r.end + 1) <= r.end for r in ranges
+    )
+    return ends if fits and len(ends) == len(ranges) else None
+
+
+def _rest(ranges: Sequence[OffsetRange], ends: Mapping[int, int]) -> tuple[OffsetRange, ...]:
+    left = (replace(r, start=ends[r.partition]) for r in ranges)
+    return tuple(r for r in left if r.count)
+
+
+def _first_ranges(ranges: Sequence[OffsetRange], share: int) -> tuple[OffsetRange, ...]:
+    ends = first_part(ranges, share)
+    return tuple(replace(r, end=ends[r.partition]) for r in ranges)
 
 
 def small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:

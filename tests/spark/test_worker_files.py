@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from replicator.batch.events.ahead import WorkersAhead
 from replicator.batch.events.worker_files import WorkerFiles
 from replicator.model.commit_marker import OffsetRange
 from replicator.runner.rounds import Rounds
@@ -82,6 +83,40 @@ def test_files_of_workers_make_the_mirror_and_its_changelog(
     assert used["mirror"] > 1
     assert used["changelog"] > 1
     assert used["superseded"] > 0
+    assert not _unreferenced(lake)
+
+
+@pytest.mark.parametrize(("alters", "restarts"), [(0, 0), (4, 2)])
+def test_workers_begin_the_next_task_while_the_driver_commits(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch, alters: int, restarts: int
+) -> None:
+    """After ALTERs, what was begun is not what the next task needs: its files are removed."""
+    found: Counter[bool] = Counter()
+    take = WorkersAhead.take
+
+    def counted(ahead: WorkersAhead, *args: Any) -> Any:
+        result = take(ahead, *args)
+        found[result is not None] += 1
+        return result
+
+    monkeypatch.setattr(WorkersAhead, "take", counted)
+    lake.driver_max_events = 0
+    source = Source(7, partitions=2, with_schemas=False, alters=alters)
+    source.start(("bigint", "varchar"), rows=20)
+    source.run(100)
+    source.alters = 0
+    source.run(150)
+    lake.write(source.delivered(restarts), gaps=7)
+    mirror = lake.mirror(lake.config(apply={"max_events": 120}))
+    _, ends = mirror.context.log.offsets()
+    Rounds(mirror, follows=False).advance(ends)
+    assert mirror.summary().paused == {}
+    mirror.close()
+    with lake.catalog() as catalog:
+        for table in source.tables:
+            assert_mirror_equals(catalog, "shop", table)
+            assert_changelog_equals(catalog, "shop", table)
+    assert found[True] > 0
     assert not _unreferenced(lake)
 
 

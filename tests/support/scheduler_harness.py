@@ -68,6 +68,7 @@ class SchedulerHarness:
             writer=Mock(),
             driver_limits=DriverLimits(),
             sizes=RecordSizes(),
+            ahead=Mock(**{"ranges.return_value": ()}),
         )
         self.work: ApplyTask = self.process
         tables = TableStates(context, Retries(retry_delays), self._source_definition)

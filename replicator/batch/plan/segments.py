@@ -164,6 +164,6 @@ def cut_task(task: TableTask, at: Mapping[int, int]) -> tuple[TableTask, TableTa
         )
         records = [task.records.filter(early), task.records.filter(pc.invert(early))]
     return (
-        replace(task, ranges=tuple(before), records=records[0]),
+        replace(task, ranges=tuple(before), records=records[0], following=()),
         replace(task, ranges=tuple(after), records=records[1]),
     )

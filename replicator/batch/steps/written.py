@@ -2,20 +2,25 @@
 
 import uuid
 from collections.abc import Iterable
+from functools import partial
 
 import pyarrow as pa
 
+from replicator.batch.context import MirrorContext
+from replicator.batch.events.ahead import Forecast
 from replicator.batch.events.executors import SPARK, WrittenEvents, has_floating_key
 from replicator.batch.events.worker_files import TaskKeys, WorkerFiles
 from replicator.batch.events.worker_task import RESULT, WorkerWriting, numbers_of
 from replicator.batch.task import Segment
 from replicator.batch.values import BatchSchema
 from replicator.decode.decoder import Decoder
+from replicator.decode.records import SparkRecords
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.driver_files import file_style
 from replicator.lake.files.parquet import FileStyle, WrittenFile
 from replicator.lake.strategies.registry import SPLIT, STRATEGIES
 from replicator.model.changelog import change_column
+from replicator.model.commit_marker import OffsetRange
 from replicator.model.roles import LakeRole
 
 
@@ -54,14 +59,18 @@ def _style(segment: Segment, role: LakeRole, columns: Iterable[str]) -> FileStyl
 
 
 def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
-    """Decode and write the records of a segment, in one Spark job."""
+    """Decode and write the records of a segment, in one Spark job, which may have begun already.
+
+    That of the task that is expected to follow is begun then; see `ahead`.
+    """
+    context, task = segment.context, segment.task
+    ahead, run = context.ahead, partial(_run, context)
+    begun = ahead.take(segment.table, Forecast(task.ranges, task.topic_id), writing)
+    writing, found = (writing, run(task.ranges, writing)) if begun is None else begun
     decoder, records = writing.decoder, segment.logged()
-    try:
-        found = records.run(writing, RESULT).toArrow()
-    except BaseException:
-        writing.remove_files()
-        raise
     rows = found.to_pylist()
+    if task.following:
+        ahead.begin(segment.table, Forecast(task.following, task.topic_id), writing, run)
     parts = [row["content"] for row in rows if row["kind"] == "numbers"]
     numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
     files = None
@@ -75,6 +84,14 @@ def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
         )
         files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
     return WrittenEvents(numbers, files, lambda: SPARK.materialize(decoder.frame(records)))
+
+
+def _run(context: MirrorContext, ranges: tuple[OffsetRange, ...], writing: WorkerWriting) -> pa.Table:
+    try:
+        return SparkRecords(context.spark, context.log, ranges).run(writing, RESULT).toArrow()
+    except BaseException:
+        writing.remove_files()
+        raise
 
 
 def _unpacked(content: bytes) -> pa.Table:

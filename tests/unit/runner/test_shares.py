@@ -94,6 +94,58 @@ def test_a_backlog_beside_other_tables_is_read_at_its_pace() -> None:
     assert planned({"big": 5_000, "a": 30, "b": 20}) == {"big": 100, "a": 30, "b": 20}
 
 
+def following(spans: Mapping[str, int], paced: int = 100) -> dict[str, int]:
+    """Return topic → the number of events of a round of 1,000 that may be begun before the next one."""
+    missing = {t: Missing((OffsetRange(t, 0, 5, 5 + n),)) for t, n in spans.items()}
+    goal = {t: {0: 5 + n} for t, n in spans.items()}
+    found = plan_round(goal, missing, max_events=1_000, least=50, paced=paced)
+    for topic, (r,) in found.following.items():
+        assert r.start == found.ends[topic][0]
+    return {topic: r.count for topic, (r,) in found.following.items()}
+
+
+def test_what_follows_a_round_of_backlogs_may_begin() -> None:
+    assert following({"big": 1_000}) == {}
+    assert following({"big": 1_700}) == {"big": 700}
+    assert following({"big": 5_000, "large": 5_000}) == {"big": 500, "large": 500}
+
+
+def test_nothing_is_begun_while_other_tables_have_events() -> None:
+    assert following({"big": 5_000, "a": 30}) == {}
+
+
+@given(spans=SPANS, later=st.integers(0, 500), events=st.integers(1, 400))
+def test_what_was_begun_is_the_next_round_whatever_arrives_meanwhile(
+    spans: list[tuple[int, int]], later: int, events: int
+) -> None:
+    first = plan_round(
+        {"t": {p: end for p, (_, end) in enumerate(spans)}},
+        {"t": Missing(ranges(*spans))},
+        max_events=events,
+        least=1,
+        paced=1,
+    )
+    if not (begun := first.following.get("t")):
+        return
+    goal = {"t": {p: end + later * (p + 1) for p, (_, end) in enumerate(spans)}}
+    left = ranges(*((first.ends["t"][p], end) for p, end in goal["t"].items()))
+    missing = {"t": Missing(tuple(r for r in left if r.count))}
+    found = plan_round(goal, missing, max_events=events, least=1, paced=1, begun={"t": begun})
+    if {r.partition for r in begun} == {r.partition for r in missing["t"].ranges} and missing["t"].count > 1:
+        assert {r.partition: found.ends["t"][r.partition] for r in begun} == {
+            r.partition: r.end for r in begun
+        }
+    assert all(found.ends["t"][r.partition] > r.start for r in missing["t"].ranges)
+
+
+def test_what_was_begun_elsewhere_is_no_share() -> None:
+    missing = {"t": Missing((OffsetRange("t", 0, 10, 5_000),))}
+    for start, end in ((0, 200), (10, 6_000), (10, 10)):
+        begun = {"t": (OffsetRange("t", 0, start, end),)}
+        found = plan_round({"t": {0: 5_000}}, missing, max_events=1_000, least=50, paced=100, begun=begun)
+        assert found.ends == {"t": {0: 1_010}}
+
+
 def test_pace_follows_the_time_that_slices_take() -> None:
     pace = Pace(trigger=10.0, events=1_000)
     assert pace.after(1_000, seconds=20.0, round_seconds=21.0).events == 525

@@ -1,0 +1,106 @@
+"""Lets Spark's workers begin the next task of a table while the driver commits the current one.
+
+What workers do follows from the offsets of a topic and a `WorkerWriting`, and from nothing else. Their result is used
+if the next task needs exactly that; otherwise their files are removed. A wrong forecast costs time, and nothing else.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from replicator.batch.events.worker_task import WorkerWriting
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.table import TableId
+
+Run = Callable[[tuple[OffsetRange, ...], WorkerWriting], pa.Table]
+"""Runs the workers' job for offset ranges, and returns the rows of `worker_task.RESULT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the next task of a table is expected to read: ranges of a topic, which has an id if the log gives ids."""
+
+    ranges: tuple[OffsetRange, ...]
+    topic_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    forecast: Forecast
+    writing: WorkerWriting
+    result: "Future[pa.Table]"
+
+    def fits(self, forecast: Forecast, writing: WorkerWriting) -> bool:
+        return self.forecast == forecast and self.writing == replace(writing, label=self.writing.label)
+
+
+class WorkersAhead:
+    """The jobs that were begun for the next tasks of tables: at most one for each table. Safe for several threads."""
+
+    def __init__(self, spark: SparkSession, threads: int) -> None:
+        """Run at most this number of jobs at the same time."""
+        self._spark = spark
+        self._pool = ThreadPoolExecutor(threads, "ahead")
+        self._begun: dict[TableId, _Begun] = {}
+        self._lock = threading.Lock()
+
+    def ranges(self, table: TableId) -> tuple[OffsetRange, ...]:
+        """Return the ranges that were begun for a table; none if nothing was."""
+        with self._lock:
+            begun = self._begun.get(table)
+        return () if begun is None else begun.forecast.ranges
+
+    def begin(self, table: TableId, forecast: Forecast, writing: WorkerWriting, run: Run) -> None:
+        """Begin the task that follows one with `writing`."""
+        following = replace(
+            writing,
+            decoder=replace(writing.decoder, ranges=forecast.ranges),
+            commit=writing.commit + (writing.changelog is not None),
+            label=uuid.uuid4().hex,
+        )
+        self.forget(table)
+        job = self._pool.submit(self._tagged, following.label, partial(run, forecast.ranges, following))
+        with self._lock:
+            self._begun[table] = _Begun(forecast, following, job)
+
+    def take(
+        self, table: TableId, forecast: Forecast, writing: WorkerWriting
+    ) -> tuple[WorkerWriting, pa.Table] | None:
+        """Return what was begun for a task, and its result; None if nothing was, or if it needs something else."""
+        with self._lock:
+            begun = self._begun.get(table)
+        if begun is None or not begun.fits(forecast, writing):
+            self.forget(table)
+            return None
+        with self._lock:
+            del self._begun[table]
+        # A job that failed has removed its files. The task runs it again, and reports why it fails.
+        return None if begun.result.exception() is not None else (begun.writing, begun.result.result())
+
+    def forget(self, table: TableId) -> None:
+        """Stop what was begun for a table, and remove its files."""
+        with self._lock:
+            begun = self._begun.pop(table, None)
+        if begun is not None:
+            if not begun.result.done():
+                self._spark.interruptTag(begun.writing.label)
+            begun.result.add_done_callback(lambda _: begun.writing.remove_files())
+
+    def close(self) -> None:
+        """Stop everything that was begun."""
+        for table in list(self._begun):
+            self.forget(table)
+        self._pool.shutdown()
+
+    def _tagged(self, tag: str, job: Callable[[], pa.Table]) -> pa.Table:
+        self._spark.addTag(tag)
+        try:
+            return job()
+        finally:
+            self._spark.removeTag(tag)

@@ -1,0 +1,95 @@
+"""What Spark's workers began for the next task of a table is used only if that task needs exactly it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from unittest.mock import Mock
+
+import pyarrow as pa
+import pytest
+
+from replicator.batch.events.ahead import Forecast, WorkersAhead
+from replicator.batch.events.worker_task import RESULT, WorkerWriting
+from replicator.decode.decoder import Decoder
+from replicator.decode.decoding import Decoding, WriterSchema
+from replicator.decode.json.parser import JsonParser
+from replicator.lake.files.parquet import FileStyle
+from replicator.model.commit_marker import OffsetRange
+from replicator.model.table import Column, TableId, TableSchema
+from replicator.model.types import INT
+from tests.support.decoding import ID
+
+TABLE = TableId("shop", "orders")
+RANGES = (OffsetRange("shop.orders", 0, 10, 30),)
+FORECAST = Forecast(RANGES, "topic-1")
+
+
+def writing(folder: Path, *columns: Column, commit: int = 7) -> WorkerWriting:
+    schema = TableSchema((ID, *columns), ("id",))
+    decoder = Decoder(JsonParser(), Decoding((WriterSchema(schema),), schema, True), RANGES)
+    style = FileStyle(str(folder), pa.schema([]), "zstd")
+    return WorkerWriting(decoder, schema, style, style, commit, "label")
+
+
+def run(_ranges: tuple[OffsetRange, ...], begun: WorkerWriting) -> pa.Table:
+    (Path(begun.mirror.folder) / f"{begun.label}-1.parquet").touch()
+    return RESULT.empty_table()
+
+
+@pytest.fixture
+def ahead() -> Iterator[WorkersAhead]:
+    found = WorkersAhead(Mock(), 1)
+    yield found
+    found.close()
+
+
+def test_a_task_that_is_as_expected_gets_what_was_begun(ahead: WorkersAhead, tmp_path: Path) -> None:
+    current = replace(writing(tmp_path, commit=6), decoder=replace(writing(tmp_path).decoder, ranges=()))
+    ahead.begin(TABLE, FORECAST, current, run)
+    assert ahead.ranges(TABLE) == RANGES
+    taken = ahead.take(TABLE, FORECAST, writing(tmp_path))
+    assert taken is not None
+    assert (taken[0].decoder.ranges, taken[0].commit) == (RANGES, 7)
+    assert [file.name.partition("-")[0] for file in tmp_path.iterdir()] == [taken[0].label]
+    assert ahead.ranges(TABLE) == ()
+    assert ahead.take(TABLE, FORECAST, writing(tmp_path)) is None
+
+
+@pytest.mark.parametrize("changed", ["ranges", "topic", "schema", "commit"])
+def test_files_for_another_task_are_removed(ahead: WorkersAhead, tmp_path: Path, changed: str) -> None:
+    forecast, wanted = FORECAST, writing(tmp_path)
+    match changed:
+        case "ranges":
+            forecast = replace(FORECAST, ranges=(OffsetRange("shop.orders", 0, 10, 29),))
+        case "topic":
+            forecast = replace(FORECAST, topic_id="topic-2")
+        case "schema":
+            wanted = writing(tmp_path, Column("added", INT))
+        case _:
+            wanted = replace(wanted, commit=9)
+    ahead.begin(TABLE, FORECAST, writing(tmp_path, commit=6), run)
+    assert ahead.take(TABLE, forecast, wanted) is None
+    ahead.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_job_that_fails_is_run_again_by_its_task(ahead: WorkersAhead, tmp_path: Path) -> None:
+    ahead.begin(TABLE, FORECAST, writing(tmp_path, commit=6), Mock(side_effect=OSError))
+    assert ahead.take(TABLE, FORECAST, writing(tmp_path)) is None
+
+
+def test_closing_stops_a_running_job_and_removes_its_files(tmp_path: Path) -> None:
+    began, stopped = Event(), Event()
+    spark = Mock(interruptTag=lambda _: stopped.set())
+    ahead = WorkersAhead(spark, 1)
+
+    def slow(ranges: tuple[OffsetRange, ...], begun: WorkerWriting) -> pa.Table:
+        began.set()
+        assert stopped.wait(10)
+        return run(ranges, begun)
+
+    ahead.begin(TABLE, FORECAST, writing(tmp_path), slow)
+    assert began.wait(10)
+    ahead.close()
+    assert not list(tmp_path.iterdir())
