@@ -1,7 +1,8 @@
 """Large batches: Spark's workers decode them and write their files, which are used only if they are right."""
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,10 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
-from replicator.batch.events.ahead import WorkersAhead
+from replicator.batch.events.ahead import Forecast, WorkersAhead
 from replicator.batch.events.worker_files import WorkerFiles
+from replicator.batch.events.worker_task import WorkerWriting
+from replicator.decode.decoder import Decoder
+from replicator.decode.decoding import Decoding
+from replicator.decode.json.parser import JsonParser
+from replicator.decode.records import run_in_workers
+from replicator.lake.files.parquet import FileStyle
 from replicator.model.commit_marker import OffsetRange
+from replicator.model.table import TableId, TableSchema
 from replicator.runner.rounds import Rounds
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import RECORDS, LogPart
@@ -20,6 +29,7 @@ from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
 from tests.support.lake_harness import LakeHarness
 from tests.support.law import cuts
+from tests.support.mirror import until
 
 
 @pytest.fixture
@@ -118,6 +128,34 @@ def test_workers_begin_the_next_task_while_the_driver_commits(
             assert_changelog_equals(catalog, "shop", table)
     assert found[True] > 0
     assert not _unreferenced(lake)
+
+
+def test_closing_stops_the_job_that_was_begun(spark: SparkSession, tmp_path: Path) -> None:
+    failed = list[Exception]()
+
+    def run(ranges: tuple[OffsetRange, ...], begun: WorkerWriting) -> pa.Table:
+        del ranges, begun
+        try:
+            return run_in_workers(spark.range(1), _slowly, pa.schema([("id", pa.int64())])).toArrow()
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    ahead = WorkersAhead(spark, 1)
+    decoder = Decoder(JsonParser(), Decoding((), TableSchema(()), for_changelog=False))
+    writing = WorkerWriting(
+        decoder, TableSchema(()), FileStyle(str(tmp_path), pa.schema([]), "zstd"), None, 0, ""
+    )
+    ahead.begin(TableId("shop", "t"), Forecast((), None), writing, run)
+    jobs = spark.sparkContext.statusTracker()
+    until(jobs.getActiveJobsIds, seconds=60, doing="beginning the job")
+    ahead.close()
+    assert len(failed) == 1
+
+
+def _slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    time.sleep(300)
+    yield from batches
 
 
 def _unreferenced(lake: LakeHarness) -> set[str]:

@@ -45,7 +45,7 @@ class WorkersAhead:
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
         """Run at most this number of jobs at the same time."""
-        self._spark = spark
+        self._context = spark.sparkContext
         self._pool = ThreadPoolExecutor(threads, "ahead")
         self._begun: dict[TableId, _Begun] = {}
         self._lock = threading.Lock()
@@ -89,7 +89,7 @@ class WorkersAhead:
             begun = self._begun.pop(table, None)
         if begun is not None:
             if not begun.result.done():
-                self._spark.interruptTag(begun.writing.label)
+                self._context.cancelJobsWithTag(begun.writing.label)
             begun.result.add_done_callback(lambda _: begun.writing.remove_files())
 
     def close(self) -> None:
@@ -99,8 +99,8 @@ class WorkersAhead:
         self._pool.shutdown()
 
     def _tagged(self, tag: str, job: Callable[[], pa.Table]) -> pa.Table:
-        self._spark.addTag(tag)
+        self._context.addJobTag(tag)
         try:
             return job()
         finally:
-            self._spark.removeTag(tag)
+            self._context.removeJobTag(tag)

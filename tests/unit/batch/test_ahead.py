@@ -81,7 +81,7 @@ def test_a_job_that_fails_is_run_again_by_its_task(ahead: WorkersAhead, tmp_path
 
 def test_closing_stops_a_running_job_and_removes_its_files(tmp_path: Path) -> None:
     began, stopped = Event(), Event()
-    spark = Mock(interruptTag=lambda _: stopped.set())
+    spark = Mock(**{"sparkContext.cancelJobsWithTag": lambda _: stopped.set()})
     ahead = WorkersAhead(spark, 1)
 
     def slow(ranges: tuple[OffsetRange, ...], begun: WorkerWriting) -> pa.Table:
