@@ -18,6 +18,7 @@ from benchmarks import log_table as log_table_module
 from benchmarks import many as many_module
 from benchmarks import pipeline as pipeline_module
 from benchmarks import replay as replay_module
+from benchmarks import shop as shop_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
 from benchmarks import verify as verify_module
@@ -210,6 +211,25 @@ def pipeline(
         tuple(map(int, rows.split(","))), refreshes=refreshes, driver_memory=driver_memory
     )
     _end(right=pipeline_module.pipeline(options, results))
+
+
+@app.command()
+def shop(
+    engine: Annotated[
+        list[shop_module.Engine] | None,
+        typer.Option(help="What to measure; by default, all of them."),
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="How long to write, after a minute of warm-up.")] = 2.0,
+    rate: Annotated[float, typer.Option(help="Changes a second.")] = 1000.0,
+    orders: Annotated[int, typer.Option(min=1_000, help="Orders at the beginning.")] = 1_000_000,
+    seconds: Annotated[int, typer.Option(min=1, help="Interval of batches, refreshes, checkpoints.")] = 2,
+    driver_memory: Memory = "4g",
+    results: Results = _RESULTS,
+) -> None:
+    """From commits in a real MySQL to results in three stages, by changes and as a whole, beside Flink SQL."""
+    engines = tuple(engine or shop_module.Engine)
+    options = shop_module.Options(engines, minutes, rate, orders, seconds, driver_memory)
+    _end(right=shop_module.shop(options, results))
 
 
 @app.command()
