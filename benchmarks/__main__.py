@@ -223,12 +223,15 @@ def shop(
     rate: Annotated[float, typer.Option(help="Changes a second.")] = 1000.0,
     orders: Annotated[int, typer.Option(min=1_000, help="Orders at the beginning.")] = 1_000_000,
     seconds: Annotated[int, typer.Option(min=1, help="Interval of batches, refreshes, checkpoints.")] = 2,
+    flink_state: Annotated[
+        shop_module.flink.State, typer.Option(help="Where Flink has its state.")
+    ] = shop_module.flink.State.ROCKSDB,
     driver_memory: Memory = "4g",
     results: Results = _RESULTS,
 ) -> None:
     """From commits in a real MySQL to results in three stages, by changes and as a whole, beside Flink SQL."""
     engines = tuple(engine or shop_module.Engine)
-    options = shop_module.Options(engines, minutes, rate, orders, seconds, driver_memory)
+    options = shop_module.Options(engines, minutes, rate, orders, seconds, flink_state, driver_memory)
     _end(right=shop_module.shop(options, results))
 
 
