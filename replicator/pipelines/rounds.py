@@ -10,7 +10,7 @@ from replicator.pipelines.inputs.log_ends import LogEnds, ReadEnds
 from replicator.pipelines.refresh.refresh import Outcome
 from replicator.pipelines.service import NotRefreshed, OnPipeline, Pipelines, Result
 
-_POLL_S: Final = 1.0
+_POLL_S: Final = 0.5
 
 
 def refresh_when_reached(

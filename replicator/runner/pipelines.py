@@ -34,6 +34,12 @@ _WAIT_S: Final = 60.0
 """How long a run that ends waits for the inputs of pipelines."""
 _LOOK_S: Final = 10.0
 """How often the folder of the pipelines is looked at."""
+_REACH_S: Final = 20.0
+"""How long a round waits at least for inputs that lack changes from before its boundary.
+
+A boundary stays for half of this time: if it were replaced sooner than a batch takes, a source that changes all the time
+would always be ahead of its mirrors.
+"""
 
 
 def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event | None = None) -> None:
@@ -121,7 +127,7 @@ class _Refreshes:
         now = time.monotonic()
         due = [d.name for d in definitions if self._due.get(d.name, now) <= now]
         if due:
-            wait = min(self._every(d) for d in definitions)
+            wait = max(_REACH_S, min(self._every(d) for d in definitions))
             limited = partial(self._ends, pipelines, read)
             results = refresh_when_reached(
                 pipelines, limited, due, wait=wait, retry=self._retry, stopping=self.thread.stopping
