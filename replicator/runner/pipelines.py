@@ -37,8 +37,8 @@ _LOOK_S: Final = 10.0
 _REACH_S: Final = 20.0
 """How long a round waits at least for inputs that lack changes from before its boundary.
 
-A boundary stays for half of this time: if it were replaced sooner than a batch takes, a source that changes all the time
-would always be ahead of its mirrors.
+A boundary stays for half of this time: if it were replaced sooner than a batch takes, a source that changes all the
+time would always be ahead of its mirrors.
 """
 
 
