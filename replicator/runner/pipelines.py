@@ -35,11 +35,6 @@ _WAIT_S: Final = 60.0
 _LOOK_S: Final = 10.0
 """How often the folder of the pipelines is looked at."""
 _REACH_S: Final = 20.0
-"""How long a round waits at least for inputs that lack changes from before its boundary.
-
-A boundary stays for half of this time: if it were replaced sooner than a batch takes, a source that changes all the
-time would always be ahead of its mirrors.
-"""
 
 
 def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event | None = None) -> None:
@@ -127,7 +122,7 @@ class _Refreshes:
         now = time.monotonic()
         due = [d.name for d in definitions if self._due.get(d.name, now) <= now]
         if due:
-            wait = max(_REACH_S, min(self._every(d) for d in definitions))
+            wait = reach_time(min(self._every(d) for d in definitions))
             limited = partial(self._ends, pipelines, read)
             results = refresh_when_reached(
                 pipelines, limited, due, wait=wait, retry=self._retry, stopping=self.thread.stopping
@@ -169,6 +164,15 @@ class _Refreshes:
         if self._reported.get(name) != reason:
             self._reported[name] = reason
             _warn(reason, hint)
+
+
+def reach_time(every: float) -> float:
+    """Return how long a round waits for inputs that lack changes from before its boundary, if refreshes are `every`.
+
+    A boundary stays for half of this time: if it were replaced sooner than a batch takes, a source that changes all the
+    time would always be ahead of its mirrors.
+    """
+    return max(_REACH_S, every)
 
 
 def _warn(reason: str, hint: str | None) -> None:
