@@ -5,6 +5,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 REPORTS ?= reports
 
+# The environment is that of this folder: programs need not compile their modules at each start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Looked up when a target runs, because set-up may be what puts it there.
 UV = $$(command -v uv || echo .venv/bin/uv)
 RUN = $(UV) run --frozen --no-sync
