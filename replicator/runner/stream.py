@@ -133,10 +133,16 @@ class KafkaStream:
             LogUnavailable: Kafka does not answer.
             ReplicatorError, PySparkException: the error that ended a batch.
         """
+        self.scheduler.check_log()
+        rounds = Rounds(self.scheduler, follows=not self.until_caught_up)
+        # What the log has already does not wait for the stream, which takes Spark seconds to start.
+        rounds.advance(self.context.log.readable_ends())
         first, ends = self.scheduler.check_log()
+        if self.scheduler.stopping.is_set():
+            return ends
         # The ledger determines where to start, so each stream gets its own checkpoint, which is deleted afterwards.
         checkpoint = self.context.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
-        batches = _Batches(Rounds(self.scheduler, follows=not self.until_caught_up), checkpoint)
+        batches = _Batches(rounds, checkpoint)
         try:
             query = self._start(batches, checkpoint, first, ends)
             _wait(self.scheduler, query, batches)

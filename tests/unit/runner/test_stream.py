@@ -4,6 +4,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,29 @@ def test_stream_starts_at_the_end_of_excluded_topics(tmp_path: Path) -> None:
     starts = starting_offsets(scheduler, r"^p\.(?:shop\..*)$", first, ends)
     assert json.loads(starts) == {"p.shop.orders": {"0": 7, "1": 0}, "p.shop.log_2024": {"0": 8}}
     assert starting_offsets(scheduler, "^q", first, ends) == "earliest"
+
+
+class Unstartable(KafkaStream):
+    """A stream that Spark cannot start."""
+
+    def _start(self, *_: Any) -> Any:
+        self.scheduler.started()  # type: ignore[attr-defined]  # a mock
+        raise LogUnavailable("x")
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_the_log_has_is_applied_before_the_stream_starts(tmp_path: Path, *, stops: bool) -> None:
+    context: Any = Mock(config=minimal_config(tmp_path))
+    context.log.readable_ends.return_value = ENDS
+    scheduler: Any = Mock(context=context, stopping=threading.Event(), checks=None)
+    scheduler.check_log.return_value = ({}, ENDS)
+    if stops:
+        scheduler.advance.side_effect = lambda *_, **__: scheduler.stopping.set()
+    stream = Unstartable(context, Mock(), scheduler, until_caught_up=False)
+    with nullcontext() if stops else pytest.raises(LogUnavailable):
+        stream.run()
+    calls = [name for name, *_ in scheduler.method_calls if name in ("advance", "started")]
+    assert calls == (["advance"] if stops else ["advance", "started"])
 
 
 class Goal:
