@@ -6,7 +6,7 @@ differences are found again, and the changelog, whose marker shows that it has t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -116,17 +116,20 @@ class Publication:
 
     def _publish_new(self, source: LakeTable, marker: CommitMarker) -> None:
         """Write the rows to the changelog, and make the staging table the mirror."""
-        rows = rows_of(self.context.lake, source)
-        names = list(source.columns())
-        row = _struct(names)
-        inserted = rows.select(F.when(F.lit(False), row).alias("before"), row.alias("after"))
-        self._write_changelog(inserted, marker, SNAPSHOT_READ)
+        # A query of no rows takes as long as one of some.
+        self._write_changelog(None if source.is_empty else self._inserted(source), marker, SNAPSHOT_READ)
         failpoints.reach("between-reread-commits")
         self.context.lake.rename(
             self.staging.namespace, self.table.name, self.table.name, into=self.context.config.lake.namespace
         )
         failpoints.reach("after-reread-rename")
         self.complete_rename()
+
+    def _inserted(self, source: LakeTable) -> DataFrame:
+        row = _struct(list(source.columns()))
+        return rows_of(self.context.lake, source).select(
+            F.when(F.lit(False), row).alias("before"), row.alias("after")
+        )
 
     def complete_rename(self) -> None:
         """Complete a staging table that has become the mirror: it is no staging table any more.
@@ -295,8 +298,8 @@ class Publication:
         replaces = self.request.narrowed is None
         return TableKeeper(self.context, self.table, options, self.schema, follows=False, replaces=replaces)
 
-    def _write_changelog(self, images: DataFrame, marker: CommitMarker, op: str) -> None:
-        """Append `images` (columns before and after) to the changelog, unless it has them."""
+    def _write_changelog(self, images: DataFrame | None, marker: CommitMarker, op: str) -> None:
+        """Append `images` (columns before and after), if there are any, to the changelog, unless it has them."""
         context = self.context
         if not context.config.table(str(self.table)).changelog:
             return
@@ -304,18 +307,24 @@ class Publication:
         if changelog is None or changelog.property(DONE_KEY) == self.request.id:
             return
         base = context.ledger.progress(self.table).changelog
+        sequence = 1 if base is None else base.sequence + 1
+        data = [] if images is None else self._staged_images(changelog, images, marker, sequence, op)
+        properties = {DONE_KEY: self.request.id, **self._next_restatement(changelog, sequence)}
+        properties |= self._steps(changelog, marker)
+        staged = Staged(data, properties=properties)
+        target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
+        context.writer.commit(target, staged, replace(marker, sequence=sequence, committed_ms=now_ms()))
+
+    def _staged_images(
+        self, changelog: LakeTable, images: DataFrame, marker: CommitMarker, sequence: int, op: str
+    ) -> Sequence[Any]:
         columns = self.schema.decoded
         change = change_column(columns.names)
-        sequence = 1 if base is None else base.sequence + 1
         events = _as_events(_with_columns(images, columns.names), self.topic, marker)
         rows = changelog_rows(events.withColumn("commit", F.lit(sequence).cast("long")), columns)
         rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(op)))
         frame = cast_to_table(rows, changelog.columns(), struct=change)
-        properties = {DONE_KEY: self.request.id, **self._next_restatement(changelog, sequence)}
-        properties |= self._steps(changelog, marker)
-        staged = Staged(stage_data(context.lake, changelog, frame), properties=properties)
-        target = context.writer.target(self.table, LakeRole.CHANGELOG, changelog)
-        context.writer.commit(target, staged, replace(marker, sequence=sequence, committed_ms=now_ms()))
+        return stage_data(self.context.lake, changelog, frame)
 
     def _steps(self, changelog: LakeTable, marker: CommitMarker) -> dict[str, str]:
         """Return the property of the changelog that tells from where it has what statements did without events."""
