@@ -6,10 +6,12 @@ from typing import Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import MirrorRuns, UsageError
+from replicator.jvm.launch import begin_java
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog, tables_in
 from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.reread import REREAD_KEY, Narrowed, Request, new_request, requests_in
 from replicator.model.table import SOURCE_KEY, TableId
+from replicator.runner.lock import only_one
 from replicator.sources.mysql.tables import selected_tables
 
 OnProgress = Callable[[Sequence[Request]], None]
@@ -49,9 +51,12 @@ def reread(
     Raises:
         ReplicatorError: the requests could not be made, or the mirror could not be started for them.
     """
-    from replicator.runner.process import reread_tables  # noqa: PLC0415 - loads Spark
-
     try:
+        # If the mirror runs here, it is known at once, without Spark.
+        with only_one(config):
+            begin_java(config)
+        from replicator.runner.process import reread_tables  # noqa: PLC0415 - loads Spark
+
         return reread_tables(config, tables, reason, on_progress, narrowed)
     except MirrorRuns:
         return _let_mirror_read(config, tables, reason, on_progress, narrowed or {})

@@ -10,6 +10,7 @@ from replicator.config import Config
 from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request, requests_in
 from replicator.model.table import TableId
 from replicator.operations import reread
+from replicator.runner.lock import only_one
 
 ORDERS = TableId("shop", "orders")
 PART = Narrowed("id", (KeySpan(1, 9, 9),))
@@ -55,6 +56,16 @@ class RunningMirror:
 def mirror(config: Config, lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> RunningMirror:
     monkeypatch.setattr(reread, "_POLL_S", 0.0)
     return RunningMirror(config, lake)
+
+
+def test_command_beside_a_running_mirror_starts_no_java(
+    mirror: RunningMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reread, "begin_java", lambda _: pytest.fail("Java was started"))
+    mirror.steps = [RunningMirror.end_newest]
+    with only_one(mirror.config):
+        (ended,) = reread.reread(mirror.config, [ORDERS], "on command", mirror.look)
+    assert ended.phase is Phase.DONE
 
 
 @pytest.mark.parametrize(("open_part", "part"), [(None, None), (None, PART), (PART, PART)])
