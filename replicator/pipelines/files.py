@@ -77,6 +77,18 @@ def log_tables(config: Config) -> list[TableName]:
     return [TableName(settings.namespace, settings.name) for settings in config.log_tables]
 
 
+def of_log_tables(files: PipelineFiles, config: Config) -> set[str]:
+    """Return the names of the pipelines that read log tables alone, or results of such: none has a source position."""
+    found, tables = set(), set(log_tables(config))
+    # Each follows those that it reads.
+    for definition in files.definitions:
+        wanted = reads(definition)
+        if all(not name.is_pattern and any(map(name.names, tables)) for name in wanted):
+            found.add(definition.name)
+            tables.add(definition.output(config.lake.pipelines_namespace))
+    return found
+
+
 def read_pipelines(config: Config) -> PipelineFiles:
     """Return the pipelines of a configuration; none if there is no folder."""
     folder, namespace = config.pipelines.folder, config.lake.pipelines_namespace

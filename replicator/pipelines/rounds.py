@@ -3,10 +3,11 @@
 import threading
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Final
 
-from replicator.errors import Unsettled
-from replicator.pipelines.inputs.log_ends import LogEnds, ReadEnds
+from replicator.errors import ReplicatorError, Unsettled
+from replicator.pipelines.inputs.log_ends import NO_POSITION, LogEnds, ReadEnds
 from replicator.pipelines.refresh.refresh import Outcome
 from replicator.pipelines.service import NotRefreshed, OnPipeline, Pipelines, Result
 
@@ -27,24 +28,48 @@ def refresh_when_reached(
     """Bring pipelines to the newest boundary; try those again that wait for an input, for `wait` seconds.
 
     The mirrors reach a boundary in time only if it stays. After half of the time a newer one is taken: changes that
-    cannot be undone may be after the first one.
+    cannot be undone may be after the first one. While none is known, results of log tables alone are refreshed: they
+    have no position in the source.
 
     Raises:
-        Unsettled: no boundary is known within the time.
-        UsageError, LogError, ConnectError, LakeError: as `ReadEnds` and `Pipelines.refresh`.
+        Unsettled: no boundary is known within the time, and each of the pipelines needs one.
+        UsageError, LogError, ConnectError: the same, as `ReadEnds`.
+        UsageError, LakeError: as `Pipelines.refresh`.
     """
     stop = stopping or threading.Event()
     deadline, half = time.monotonic() + wait, time.monotonic() + wait / 2
-    ends = _ends(read, deadline, stop)
-    results = pipelines.refresh(ends, names, rebuild=rebuild, retry=retry, on_pipeline=on_pipeline)
+    refresh = partial(pipelines.refresh, retry=retry, on_pipeline=on_pipeline)
+    first: list[Result] = []
+    try:
+        ends = read()
+    except ReplicatorError as error:
+        if logs := pipelines.of_log_tables(names):
+            first = refresh(NO_POSITION, logs, rebuild=[name for name in rebuild if name in logs])
+        try:
+            if not isinstance(error, Unsettled) or not pipelines.unreached(names, error):
+                raise
+            ends = _ends(read, deadline, stop)
+        except ReplicatorError as last:
+            if not logs:
+                raise
+            return [*first, *pipelines.unreached(names, last)]
+    results = _merged(first, refresh(ends, names, rebuild=_left(rebuild, first)))
     while _waits(results) and time.monotonic() < deadline and not stop.wait(_POLL_S):
         if time.monotonic() > half:
             ends, half = _ends(read, deadline, stop), deadline
-        built = {result.pipeline for result in results if not isinstance(result, NotRefreshed)}
-        again, before = [name for name in rebuild if name not in built], results
-        results = pipelines.refresh(ends, names, rebuild=again, retry=retry, on_pipeline=on_pipeline)
-        results = [_more(*pair) for pair in zip(before, results, strict=True)]
+        results = _merged(results, refresh(ends, names, rebuild=_left(rebuild, results)))
     return results
+
+
+def _left(rebuild: Collection[str], results: Sequence[Result]) -> list[str]:
+    """Return which pipelines must still be computed as a whole."""
+    built = {result.pipeline for result in results if not isinstance(result, NotRefreshed)}
+    return [name for name in rebuild if name not in built]
+
+
+def _merged(before: Sequence[Result], now: Sequence[Result]) -> list[Result]:
+    known = {result.pipeline: result for result in before}
+    return [_more(known.get(result.pipeline, result), result) for result in now]
 
 
 def _more(before: Result, now: Result) -> Result:

@@ -14,16 +14,18 @@ from replicator.config import Config
 from replicator.errors import (
     CommitConflict,
     FencedError,
+    JavaGone,
     LakeUnavailable,
     PipelineUnfit,
     ReplicatorError,
     Unsettled,
     UnsupportedChange,
 )
+from replicator.jvm.spark import first_line
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
 from replicator.lake.tags import create_tag
-from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, with_inputs
+from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, of_log_tables, with_inputs
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
@@ -31,7 +33,7 @@ from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.inputs.tables import InputTable, InputTables
 from replicator.pipelines.output.changelog import ResultChangelog
 from replicator.pipelines.output.check_log import CheckLog
-from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import ResultTables
 from replicator.pipelines.paused import Pause, text_hash
 from replicator.pipelines.query.definition import Definition
@@ -41,9 +43,13 @@ from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.refresh.pauses import Pauses
 from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Refresh, Refreshed
+from replicator.telemetry import get_logger
 
 _ATTEMPTS: Final = 3
+_PASSING: Final = (PipelineUnfit, UnsupportedChange, LakeUnavailable)
+"""Errors that may end without another file: the pipeline is tried at each refresh."""
 
+_LOG: Final = get_logger("replicator.pipelines")
 OnPipeline = Callable[[str, int, int], None]
 """Called with the name of a pipeline, and the number of pipelines that are done and in all."""
 
@@ -125,10 +131,7 @@ class Pipelines:
             UsageError: there is no pipeline of a name.
             LakeUnavailable: the catalog does not answer.
         """
-        definitions = self.files.definitions
-        wanted = with_inputs(definitions, chosen(self.files, names, self.config), self.config)
-        histories = self.files.chosen_histories(names, wanted if names else ())
-        refreshing: list[Pipeline] = [*histories, *wanted]
+        refreshing = self._wanted(names)
         total = len(refreshing)
         paused = self.pauses.read()
         refreshed: dict[TableName, Boundary] = {}
@@ -148,6 +151,33 @@ class Pipelines:
         on_pipeline("", total, total)
         self._note_checks(ends.boundary)
         return results
+
+    def of_log_tables(self, names: Collection[str] = ()) -> list[str]:
+        """Return which of those that `refresh` refreshes have no position in the source.
+
+        Raises:
+            UsageError: there is no pipeline of a name.
+        """
+        found = of_log_tables(self.files, self.config)
+        return [pipeline.name for pipeline in self._wanted(names) if pipeline.name in found]
+
+    def unreached(self, names: Collection[str], error: ReplicatorError) -> list[Result]:
+        """Return, as `refresh` does, that no boundary is known, because of `error`; results of log tables need none.
+
+        Raises:
+            UsageError: there is no pipeline of a name.
+        """
+        others = of_log_tables(self.files, self.config)
+        return [
+            NotRefreshed(wanted.name, self.table(wanted), error.message, error.hint, waits=True)
+            for wanted in self._wanted(names)
+            if wanted.name not in others
+        ]
+
+    def _wanted(self, names: Collection[str]) -> list[Pipeline]:
+        """Return the named pipelines and those that they read, by default all, in their order."""
+        wanted = with_inputs(self.files.definitions, chosen(self.files, names, self.config), self.config)
+        return [*self.files.chosen_histories(names, wanted if names else ()), *wanted]
 
     def _note_checks(self, boundary: Boundary) -> None:
         """Append what was counted to the table of it; what another process hinders is only in the log."""
@@ -207,14 +237,10 @@ class Pipelines:
             if pause is not None and pause.text is None:
                 self.pauses.resume(definition.name)
             return NotRefreshed(definition.name, table, error.message, error.hint, waits=True)
-        except LakeUnavailable:
+        except JavaGone:
             raise
-        except ReplicatorError as error:
-            if pause is None or pause.reason != error.message:
-                # The source may get a table or a column at any time, or have it again; a table may be read again.
-                text = None if isinstance(error, PipelineUnfit | UnsupportedChange) else definition.text
-                self.pauses.pause(definition.name, error, text)
-            return NotRefreshed(definition.name, table, error.message, error.hint)
+        except Exception as error:  # noqa: BLE001 - one of no known class concerns this pipeline only, too
+            return self._failed(definition, error, pause)
         if pause is not None:
             self.pauses.resume(definition.name)
         loaded = self.tables.load(table)
@@ -222,6 +248,23 @@ class Pipelines:
         if record is not None:
             refreshed[table] = record.boundary
         return result
+
+    def _failed(self, definition: Pipeline, error: Exception, pause: Pause | None) -> NotRefreshed:
+        """Pause a pipeline because of an error.
+
+        Raises:
+            LakeUnavailable: the catalog does not answer, so no pipeline can be refreshed.
+        """
+        self.pauses.read()
+        known = error if isinstance(error, ReplicatorError) else _unexpected(error)
+        if pause is None or pause.reason != known.message:
+            if known is not error:
+                _LOG.error("unexpected error of a pipeline", pipeline=definition.name, exc_info=error)
+            # The source may get a table or a column at any time, or have it again; a table may be read again, and the
+            # storage of one may answer again.
+            again = known is not error or isinstance(known, _PASSING)
+            self.pauses.pause(definition.name, known, None if again else definition.text)
+        return NotRefreshed(definition.name, self.table(definition), known.message, known.hint)
 
     def _attempted(
         self,
@@ -261,8 +304,12 @@ class Pipelines:
         """Tag a result that was refreshed to a boundary, unless another process has refreshed it further since."""
         table = self.tables.load(name)
         record = None if table is None else recorded_result(table)
-        if table is not None and record is not None and boundary.covers(record.boundary):
+        if table is not None and record is not None and self.is_before(record, boundary):
             create_tag(table, tag)
+
+    def is_before(self, record: ResultRecord, boundary: Boundary) -> bool:
+        """Return whether the changes that a result has are from before a boundary; those of log tables are."""
+        return boundary.covers(record.boundary) or record.name in of_log_tables(self.files, self.config)
 
     def _refresh(
         self,
@@ -299,3 +346,7 @@ class Pipelines:
         mirror = self.mirror_of(history)
         ends.check_reached(mirror)
         return HistoryRefresh(self.tables, history, mirror, ends.boundary, rebuild).run()
+
+
+def _unexpected(error: Exception) -> ReplicatorError:
+    return ReplicatorError(first_line(error), "the log has the place in the code; it is tried again")

@@ -21,7 +21,7 @@ from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.files import Broken, Pipeline, PipelineFiles, chosen, log_tables, read_pipelines
 from replicator.pipelines.history.definition import History, explained_history
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
-from replicator.pipelines.paused import pauses_in, text_hash
+from replicator.pipelines.paused import Pause, pauses_in, text_hash
 from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.explain import explained
@@ -131,10 +131,11 @@ def show_pipeline(config: Config, name: str) -> tuple[Explained, ...]:
 
 def _related(files: PipelineFiles, wanted: Pipeline, namespace: str) -> list[Pipeline]:
     """Return a pipeline with those of which it is computed and those that are computed of it, in their order."""
+    read = {definition.name: reads(definition) for definition in files.definitions}
 
     def reads_result(reader: Pipeline, other: Pipeline) -> bool:
         table = other.table if isinstance(other, History) else other.output(namespace)
-        return not isinstance(reader, History) and any(name.names(table) for name in reads(reader))
+        return any(name.names(table) for name in read.get(reader.name, ()))
 
     before, after = [wanted], [wanted]
     for pipeline in reversed(files.pipelines):
@@ -162,7 +163,7 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition |
         ]
     with open_catalog(config.lake) as catalog:
         known = KnownTables(catalog, config, files)
-        pauses = namespace_properties(catalog, config.lake.ops_namespace)
+        pauses = pauses_in(namespace_properties(catalog, config.lake.ops_namespace))
         found = [
             _history(wanted, known, pauses)
             if isinstance(wanted, History)
@@ -173,10 +174,10 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition |
     return [replace(e, status=replace(e.status, checks=checks.get(e.status.name, ()))) for e in found]
 
 
-def _history(history: History, known: "KnownTables | None", properties: Mapping[str, str]) -> Explained:
+def _history(history: History, known: "KnownTables | None", pauses: Mapping[str, Pause]) -> Explained:
     result = None if known is None else known.load(history.table)
     record = None if result is None else record_of(result.properties.get(RECORD_KEY), history.name)
-    pause = pauses_in(properties).get(history.name)
+    pause = pauses.get(history.name)
     boundary, refreshed_ms = _reached(result, record)
     status = PipelineStatus(
         history.name,
@@ -196,7 +197,7 @@ def _history(history: History, known: "KnownTables | None", properties: Mapping[
 
 
 def _explained(
-    config: Config, definition: Definition, known: "KnownTables", pauses: Mapping[str, str]
+    config: Config, definition: Definition, known: "KnownTables", pauses: Mapping[str, Pause]
 ) -> Explained:
     plan, problem = None, None
     waits_for = known.missing_results(definition)
@@ -218,13 +219,13 @@ def _status(
     definition: Definition,
     result: Table | None,
     plan: Plan | None,
-    properties: Mapping[str, str],
+    pauses: Mapping[str, Pause],
     problem: ReplicatorError | None = None,
     waits_for: tuple[str, ...] = (),
 ) -> PipelineStatus:
     name = definition.output(config.lake.pipelines_namespace)
     record = None if result is None else record_of(result.properties.get(RECORD_KEY), str(name))
-    pause = pauses_in(properties).get(definition.name)
+    pause = pauses.get(definition.name)
     costs = Costs.of(
         None if result is None else result.properties.get(COSTS_KEY),
         "" if record is None else record.fingerprint,
@@ -233,7 +234,7 @@ def _status(
     state = WAITING if waits_for else _state(record, plan)
     boundary, refreshed_ms = _reached(result, record)
     found, hint = (None, None) if problem is None else (problem.message, problem.hint)
-    if pause is not None and pause.text == text_hash(definition.text):
+    if pause is not None and pause.text in (None, text_hash(definition.text)):
         state, found, hint = PAUSED, found or pause.reason, hint or pause.hint
     if problem is not None:
         state = INVALID
@@ -299,8 +300,8 @@ class KnownTables:
 
     def missing_results(self, definition: Definition) -> tuple[str, ...]:
         """Return the results of other pipelines, and the log tables, that it reads and that do not exist yet."""
-        known = {*self._results, *log_tables(self._config)}
-        found = (r for r in known if any(wanted.names(r) for wanted in reads(definition)))
+        known, wanted = {*self._results, *log_tables(self._config)}, reads(definition)
+        found = (result for result in known if any(name.names(result) for name in wanted))
         return tuple(sorted(str(result) for result in found if self.load(result) is None))
 
     def lost(self, definition: Definition) -> LakeUnavailable | None:

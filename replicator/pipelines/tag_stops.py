@@ -83,7 +83,7 @@ class TagStops:
         if (boundary.gtids is None) != (ends.boundary.gtids is None):
             # The record of the tag has no place for so long a set, and positions alone do not tell servers apart.
             return False
-        if not all(boundary.covers(record.boundary) for _, record in results):
+        if not all(pipelines.is_before(record, boundary) for _, record in results):
             return False
         since = self._since.setdefault(_key(tag), time.monotonic())
         if tag.state is TagState.STARTED and time.monotonic() > since + _LONGEST_HOLD_S:

@@ -45,7 +45,7 @@ def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event 
     """
     if files := read_pipelines(config):
         pipelines = Pipelines.open(config, own_session(spark), files)
-        read, stops = ends_reader(config), TagStops()
+        read, stops = ends_reader(config, required=False), TagStops()
         _log(refresh_to_tags(pipelines, read, stops, _WAIT_S, stopping), {})
         _log(refresh_when_reached(pipelines, read, wait=_WAIT_S, stopping=stopping), {})
 
@@ -146,7 +146,7 @@ class _Refreshes:
         if self._session is None:
             self._session = own_session(self._spark)
         if self._read is None:
-            self._read = ends_reader(self._config)
+            self._read = ends_reader(self._config, required=False)
         if self._pipelines is None or self._pipelines.files != files:
             self._pipelines = Pipelines.open(self._config, self._session, files)
         return self._pipelines, self._read

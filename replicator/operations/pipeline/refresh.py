@@ -7,8 +7,8 @@ from typing import Final
 
 from replicator.config import Config
 from replicator.pipelines.checking import Checked, check_when_settled
-from replicator.pipelines.files import chosen, read_pipelines
-from replicator.pipelines.inputs.log_ends import ends_reader
+from replicator.pipelines.files import PipelineFiles, chosen, of_log_tables, read_pipelines
+from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
 from replicator.pipelines.opening import known_pipelines, opened_pipelines
 from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import Result
@@ -37,7 +37,7 @@ def refresh_pipelines(
         LogError, ConnectError, LakeError: what all pipelines need is unavailable.
     """
     files = known_pipelines(config, names)
-    read = ends_reader(config)
+    read = _reader(config, files)
     with opened_pipelines(config, files) as pipelines:
         again = list(names) if rebuild else []
         return refresh_when_reached(pipelines, read, names, rebuild=again, wait=wait, on_pipeline=on_progress)
@@ -55,7 +55,7 @@ def follow_pipelines(
         UsageError, PipelineError, LogError, ConnectError, LakeError: as `refresh_pipelines`.
     """
     files = known_pipelines(config, names)
-    read, every = ends_reader(config), config.pipelines.every
+    read, every = _reader(config, files), config.pipelines.every
     with opened_pipelines(config, files) as pipelines:
         retry = True
         while not stopping.is_set():
@@ -65,6 +65,10 @@ def follow_pipelines(
             )
             retry = False
             stopping.wait(max(0.0, began + every - time.monotonic()))
+
+
+def _reader(config: Config, files: PipelineFiles) -> ReadEnds:
+    return ends_reader(config, required=not of_log_tables(files, config))
 
 
 def check_pipelines(

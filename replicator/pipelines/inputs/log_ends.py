@@ -14,7 +14,7 @@ from replicator.pipelines.inputs.tables import InputKind, InputTable
 from replicator.sources.archive import ArchiveReader, open_storage
 from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
-from replicator.sources.source_positions import SourcePositions, required_positions
+from replicator.sources.source_positions import SourcePositions, required_positions, source_positions
 
 Offsets = Mapping[str, Mapping[int, int]]
 _RUN: Final = "it is refreshed when the mirror has them: replicator status"
@@ -53,6 +53,10 @@ class LogEnds:
                     raise Unsettled(f"{table.name} lacks events that the log has", _RUN)
 
 
+NO_POSITION: Final = LogEnds(Boundary(), {}, "")
+"""For results of log tables alone, which have no position in the source."""
+
+
 class ReadEnds(Protocol):
     """Reads the ends of the log."""
 
@@ -62,19 +66,21 @@ class ReadEnds(Protocol):
         Raises:
             Unsettled: no boundary is known at the moment.
             LogError, ConnectError: the log or Kafka Connect does not answer.
+            UsageError: Kafka Connect is not configured.
         """
         ...
 
 
-def ends_reader(config: Config) -> ReadEnds:
+def ends_reader(config: Config, *, required: bool = True) -> ReadEnds:
     """Return what reads the ends of the configured log.
 
     Raises:
-        UsageError: only Kafka Connect would know a boundary, and it is not configured.
+        UsageError: only Kafka Connect would know a boundary, and it is not configured. If no boundary is `required`,
+            this is raised when the ends are read.
     """
     if isinstance(config.log, ArchiveLog):
         return _ArchiveEnds(config, config.log)
-    return _KafkaEnds(config, required_positions(config))
+    return _KafkaEnds(config, required_positions(config) if required else source_positions(config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +101,16 @@ class _ArchiveEnds:
 @dataclass(frozen=True, slots=True)
 class _KafkaEnds:
     config: Config
-    positions: SourcePositions
+    positions: SourcePositions | None
 
     def __call__(self) -> LogEnds:
-        offset = self.positions.confirmed()
+        positions = self.positions or required_positions(self.config)
+        offset = positions.confirmed()
         if offset is None or offset.in_snapshot:
             raise Unsettled(
                 "the connector has not confirmed a position yet", "it does within offset.flush.interval.ms"
             )
-        boundary = Boundary.of(offset, self._end())
+        boundary = Boundary.of(offset, self._end(positions))
         # Read after the position: all changes from before it are before these ends.
         settings = kafka_log(self.config)
         admin = KafkaAdmin(settings, timeout_s=PATIENT_S)
@@ -114,11 +121,11 @@ class _KafkaEnds:
             ends.setdefault(topic, {})[partition] = end
         return LogEnds(boundary, ends, settings.topic_prefix)
 
-    def _end(self) -> BinlogEnd | None:
+    def _end(self, positions: SourcePositions) -> BinlogEnd | None:
         """Return the end of the source's binlog; None if it cannot be asked: what is confirmed is a boundary, too."""
         if self.config.source.url is None:
             return None
         try:
-            return self.positions.end()
+            return positions.end()
         except SourceError:
             return None

@@ -69,11 +69,12 @@ def in_order(definitions: Collection[Definition], namespace: str) -> Ordered:
     """Return pipelines in an order in which they can be refreshed; `namespace` is the usual one of results."""
     refused = dict(_of_one_table(definitions, namespace))
     left = {d.name: d for d in definitions if d.name not in refused}
+    wanted = {name: reads(d) for name, d in left.items()}
     while True:
         outputs = {name: definition.output(namespace) for name, definition in left.items()}
         before = {
-            name: {o for o, table in outputs.items() if any(wanted.names(table) for wanted in reads(d))}
-            for name, d in left.items()
+            name: {other for other, table in outputs.items() if any(w.names(table) for w in wanted[name])}
+            for name in left
         }
         try:
             names = tuple(TopologicalSorter(before).static_order())

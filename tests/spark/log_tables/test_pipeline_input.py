@@ -11,17 +11,18 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from replicator.errors import UnsupportedChange, UsageError
+from replicator.errors import ConnectError, ReplicatorError, Unsettled, UnsupportedChange, UsageError
 from replicator.maintenance.steps import Maintenance
 from replicator.model.moments import parse_as_of
 from replicator.operations.rebuild.results import compute_as_of
+from replicator.pipelines import held
 from replicator.pipelines.checking import Checked, check_result
 from replicator.pipelines.files import chosen
-from replicator.pipelines.inputs import states
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
+from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Result
 from replicator.pipelines.status import list_pipelines, show_pipeline
 from replicator.runner.result_upkeep import ResultUpkeep
@@ -140,7 +141,7 @@ def test_results_are_what_their_queries_compute_after_each_batch(
 ) -> None:
     if not driver_max_events:
         # Nor does the driver hold what was appended.
-        monkeypatch.setattr(states, "DRIVER_ROWS", 2)
+        monkeypatch.setattr(held, "MOST_ROWS", 2)
     clicks = logs(
         {"driver_max_events": driver_max_events}, columns=COLUMNS, event_time="at", partition="hour"
     )
@@ -194,6 +195,57 @@ def test_log_tables_are_joined_with_mirrors_at_their_boundary(logs: Logs) -> Non
         for name in found:
             wanted = pipelines.expected(name, [(source.tables[0], boundary)])
             assert pipelines.rows(name) == wanted, name
+
+
+@pytest.mark.fault(
+    "Kafka Connect does not answer, or has not confirmed a position, and pipelines read log tables",
+    area="Log",
+    on="Iceberg; topics in memory",
+    outcome="results of log tables alone are refreshed; those of mirrors wait",
+)
+@pytest.mark.parametrize("error", [Unsettled, ConnectError])
+def test_results_of_log_tables_alone_need_no_position(logs: Logs, error: type[ReplicatorError]) -> None:
+    clicks, source = clicks_of(logs), Source(11, alters=0, truncates=False)
+    source.start(["bigint"], 30)
+    at = Round(clicks.lake, source).write(transactions=5)
+    joined = "SELECT c.id, o.kind FROM logs.clicks c JOIN shop_pipelines.clean o ON o.id = c.id"
+    pipelines = LogPipelines.of(
+        clicks,
+        clean=QUERIES["clean"],
+        over=QUERIES["over"],
+        joined=f"{joined} JOIN shop.t0_bigint r ON r.id = c.id",
+    )
+
+    def unknown() -> LogEnds:
+        raise error("no position", "wait")
+
+    def known() -> LogEnds:
+        return LogEnds(Boundary(f"mysql-bin.{at[0]:06d}", at[1]), {}, "shop")
+
+    for outcome in ("built", "changed", "same"):
+        if outcome != "same":
+            clicks.send(*(event(number, amount=number) for number in range(1, 9)))
+            clicks.appended()
+        found = refresh_when_reached(pipelines.pipelines(), unknown, wait=0)
+        assert {r.pipeline: str(r.outcome) for r in found if isinstance(r, Refreshed)} == {
+            "clean": outcome,
+            "over": outcome,
+        }
+        (waiting,) = (r for r in found if isinstance(r, NotRefreshed))
+        assert (waiting.pipeline, waiting.reason, waiting.waits) == ("joined", "no position", True)
+        for name in ("clean", "over"):
+            assert pipelines.rows(name) == pipelines.expected(name), name
+    # Nothing but log tables is wanted: the others are not waited for.
+    assert len(refresh_when_reached(pipelines.pipelines(), unknown, ["over"], wait=60)) == 2
+    (pipelines.config.pipelines.folder / "over.sql").unlink()
+    pipelines.define("clean", "SELECT id, number AS kind FROM shop.t0_bigint")
+    opened = pipelines.pipelines()
+    with pytest.raises(error):
+        refresh_when_reached(opened, unknown, wait=0)
+    pipelines.define("clean", QUERIES["clean"])
+    for _ in range(2):
+        found = refresh_when_reached(pipelines.pipelines(), known, wait=0)
+        assert all(isinstance(result, Refreshed) for result in found), found
 
 
 @pytest.mark.fault(

@@ -1,13 +1,18 @@
 """The files of pipelines beside the configuration."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlglot import exp
 
 from replicator.config import Config
 from replicator.errors import PipelineError, UsageError
-from replicator.pipelines.files import chosen, read_by, read_pipelines, with_inputs
+from replicator.pipelines.files import chosen, of_log_tables, read_by, read_pipelines, with_inputs
+from replicator.pipelines.inputs.log_ends import ends_reader
+from replicator.pipelines.query import graph
 from replicator.pipelines.results import results_over
+from replicator.pipelines.status import show_pipeline
 from tests.support.config import minimal_config
 
 
@@ -86,3 +91,47 @@ def test_results_over_a_mirror_are_those_that_read_it_through_others_too(tmp_pat
     assert over("orders") == ("marts.all", "shop_pipelines.a", "shop_pipelines.b")
     assert over("items") == ("shop_pipelines.d",)
     assert over("customers") == ()
+
+
+def test_pipelines_of_log_tables_alone_have_no_source_position(tmp_path: Path) -> None:
+    log_table = {"topic": "clicks", "table": "logs.clicks"}
+    configured(
+        tmp_path,
+        a_over="SELECT id FROM shop_pipelines.clean",
+        clean="SELECT id FROM logs.CLICKS",
+        joined="SELECT c.id FROM logs.clicks c JOIN shop.orders o ON o.id = c.id",
+        over="SELECT id FROM shop_pipelines.joined",
+        any="SELECT id FROM `logs`.`c*`",
+        orders="SELECT id FROM shop.orders",
+    )
+    source = {"url": "mysql://root@nowhere:3306/shop", "tables": ["shop.*"]}
+    log = {"kind": "kafka", "bootstrap_servers": "nowhere:9092", "topic_prefix": "shop"}
+    config = minimal_config(tmp_path, log=log, source=source, log_table=[log_table])
+    assert of_log_tables(read_pipelines(config), config) == {"a_over", "clean"}
+    # Only those that need a position need Kafka Connect.
+    with pytest.raises(UsageError, match=r"log\.connect_url is not set"):
+        ends_reader(config)
+    read = ends_reader(config, required=False)
+    with pytest.raises(UsageError, match=r"log\.connect_url is not set"):
+        read()
+
+
+def test_each_file_is_searched_for_its_tables_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: a hundred pipelines are listed at once."""
+    searched, search = 0, graph.references
+
+    def counted(query: exp.Query) -> Iterator[exp.Table]:
+        nonlocal searched
+        searched += 1
+        return search(query)
+
+    count = 40
+    texts = {f"p{n}": f"SELECT id FROM shop_pipelines.p{n - 1}" for n in range(1, count)}
+    config = configured(tmp_path, p0="SELECT id FROM shop.orders", **texts)
+    monkeypatch.setattr(graph, "references", counted)
+    files = read_pipelines(config)
+    assert [definition.name for definition in files.definitions] == [f"p{n}" for n in range(count)]
+    assert len(show_pipeline(config, "p20")) == 1 + count
+    assert searched < 10 * count
