@@ -14,6 +14,7 @@ from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import quoted
 from replicator.pipelines.files import Pipeline
+from replicator.pipelines.held import plain_values
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
@@ -219,11 +220,13 @@ def _compared(
         missing = F.sum(F.greatest(F.col(_COUNT), F.lit(0)))
         extra = F.sum(F.greatest(-F.col(_COUNT), F.lit(0)))
         counts = different.agg(missing.alias("missing"), extra.alias("extra")).collect()[0]
-        shown = different.limit(_SHOWN).collect() if counts["missing"] or counts["extra"] else []
+        shown = different.limit(_SHOWN if counts["missing"] or counts["extra"] else 0).toArrow()
         rows = present.count()
     finally:
         different.unpersist()
-    examples = tuple(("+" if row[_COUNT] > 0 else "-", {c: row[c] for c in columns}) for row in shown)
+    signs = ["+" if count > 0 else "-" for count in shown.column(_COUNT).to_pylist()]
+    values = zip(*(plain_values(shown.column(name)) for name in columns), strict=True)
+    examples = tuple((s, dict(zip(columns, row, strict=True))) for s, row in zip(signs, values, strict=True))
     return Checked(
         definition.name,
         name,

@@ -21,6 +21,12 @@ def held_rows(rows: DataFrame, tables: Iterable[LakeTable]) -> pa.Table | None:
     return found if found.num_rows <= most else None
 
 
+def plain_values(column: pa.ChunkedArray) -> list[object]:
+    """Return the values of a column; dates and times as texts, as Python has none before the year 1 or after 9999."""
+    is_time = pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)
+    return list((column.cast(pa.string()) if is_time else column).to_pylist())
+
+
 def _most(row_bytes: float) -> int:
     """Return how many rows of a mean size in data files, in bytes, the driver holds."""
     return min(MOST_ROWS, int(MOST_BYTES / max(_UNPACKED * row_bytes, 1)))

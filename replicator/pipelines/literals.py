@@ -1,5 +1,7 @@
 """Conditions with literal values, by which Iceberg skips files and Spark reads fewer rows."""
 
+import re
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from replicator.model.common import quoted
 
 MOST: Final = 1_000
 """The maximum number of literals in a condition."""
+_PLAIN: Final = re.compile(r"[\w .:@/-]*")
 
 
 def is_among(column: str, values: pa.Array) -> SparkColumn | None:
@@ -21,7 +24,7 @@ def is_among(column: str, values: pa.Array) -> SparkColumn | None:
     if len(values) > MOST or not _has_literals(values.type):
         return None
     known = values.drop_null()
-    among = F.col(quoted(column)).isin(_literals(known)) if len(known) else F.lit(False)
+    among = F.expr(f"{quoted(column)} IN ({', '.join(_literals(known))})") if len(known) else F.lit(False)
     return among | F.col(quoted(column)).isNull() if values.null_count else among
 
 
@@ -36,8 +39,23 @@ def _has_literals(kind: pa.DataType) -> bool:
     return any(matches(kind) for matches in has)
 
 
-def _literals(values: pa.Array) -> list[object]:
-    if not pa.types.is_date32(values.type):
-        return list(values.to_pylist())
-    # Python has no year 0, and does not write years below 1000 as Java reads them.
-    return [F.date_from_unix_date(F.lit(days)) for days in values.cast(pa.int32()).to_pylist()]
+def _literals(values: pa.Array) -> list[str]:
+    """Return values in SQL: one text passes to Java in one call, and each literal alone in a call of its own."""
+    if pa.types.is_date32(values.type):
+        # Python has no year 0, and does not write years below 1000 as Java reads them.
+        return [f"date_from_unix_date({days})" for days in values.cast(pa.int32()).to_pylist()]
+    return [_literal(value) for value in values.to_pylist()]
+
+
+def _literal(value: object) -> str:
+    match value:
+        case bool():
+            return str(value)
+        case int():
+            return str(value) if -(2**31) <= value < 2**31 else f"{value}L"
+        case Decimal():
+            return f"{value:f}BD"
+        case _:
+            # Spark replaces ${...} in SQL, and what is an escape is a setting.
+            text = str(value)
+            return f"'{text}'" if _PLAIN.fullmatch(text) else f"CAST(X'{text.encode().hex()}' AS STRING)"

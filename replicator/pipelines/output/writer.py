@@ -22,7 +22,7 @@ from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import counted, quoted
-from replicator.pipelines.held import held_rows
+from replicator.pipelines.held import held_rows, plain_values
 from replicator.pipelines.inputs.states import WEIGHT
 from replicator.pipelines.literals import is_among
 
@@ -68,24 +68,46 @@ def weighted(lake: Lake, table: LakeTable, changes: DataFrame) -> DataFrame:
     return changes.select(*columns, F.col(WEIGHT).cast("bigint"))
 
 
+def with_places(rows: DataFrame) -> DataFrame:
+    """Return rows of `rows_of`, each with its data file and its position there."""
+    return rows.select("*", F.col("_file").alias(_PATH), F.col("_pos").alias(_POS))
+
+
+def without_places(rows: pa.Table) -> pa.Table:
+    """Return the rows of `with_places` as they are."""
+    return rows.drop_columns([_PATH, _POS])
+
+
 def stage_changes(
-    lake: Lake, table: LakeTable, changes: DataFrame, key: Sequence[str], place: Sequence[str] = ()
+    lake: Lake,
+    table: LakeTable,
+    changes: DataFrame,
+    key: Sequence[str],
+    place: Sequence[str] = (),
+    *,
+    held: pa.Table | None = None,
+    placed: Sequence[pa.Table] = (),
 ) -> StagedChanges:
     """Stage net changes of a table, as `weighted` returns them: `WEIGHT` counts copies, below 0 removed ones.
 
     Args:
         key: columns that identify a row; empty without a key.
         place: columns that identify the removed rows, if not all rows; by default, `key`.
+        held: the changes, if the driver holds them already.
+        placed: rows of the table that the driver holds, with their places; others are searched.
 
     Raises:
         KeyViolated: rows with the same key are added.
         MissingRows: rows must be removed that the table does not have.
     """
+    names = place or key
+    if held is not None:
+        return _stage(lake, table, changes, held, key, names, placed)
     if (few := held_rows(changes, [table])) is not None:
-        return _stage(lake, table, local_frame(lake.spark, few), few, key, place or key)
+        return _stage(lake, table, local_frame(lake.spark, few), few, key, names, placed)
     kept = changes.persist()
     try:
-        return _stage(lake, table, kept, None, key, place or key)
+        return _stage(lake, table, kept, None, key, names, ())
     finally:
         kept.unpersist()
 
@@ -97,13 +119,16 @@ def _stage(
     held: pa.Table | None,
     key: Sequence[str],
     place: Sequence[str],
+    placed: Sequence[pa.Table],
 ) -> StagedChanges:
     added, removed = _counts(changes, held)
     if key:
         _check_key(changes, held, key)
     data = _stage_rows(lake, table, changes, held) if added else []
     failpoints.reach("after-pipeline-files")
-    deletes = _stage_deletes(lake, table, changes, held, removed, place) if removed else StagedDeletes()
+    deletes = StagedDeletes()
+    if removed:
+        deletes = _stage_deletes(lake, table, changes, held, removed, place, placed)
     return StagedChanges(Staged(data, deletes), added, removed)
 
 
@@ -114,12 +139,13 @@ def _stage_deletes(
     held: pa.Table | None,
     removed: int,
     key: Sequence[str],
+    placed: Sequence[pa.Table],
 ) -> StagedDeletes:
-    gone = changes.where(F.col(WEIGHT) < 0).withColumn(_WANTED, -F.col(WEIGHT)).drop(WEIGHT)
     snapshot = table.snapshot_id
-    names = list(key) or [name for name in gone.columns if name != _WANTED]
-    found = POSITIONS.empty_table()
-    if snapshot is not None:
+    names = list(key) or [name for name in changes.columns if name != WEIGHT]
+    found = POSITIONS.empty_table() if held is None else _known_positions(held, names, placed)
+    if snapshot is not None and found.num_rows != removed:
+        gone = changes.where(F.col(WEIGHT) < 0).withColumn(_WANTED, -F.col(WEIGHT)).drop(WEIGHT)
         found = _positions(rows_of(lake, table).where(_is_near(held, names)), gone, names, unique=bool(key))
     if found.num_rows != removed or snapshot is None:
         raise MissingRows(
@@ -141,17 +167,27 @@ def _counts(changes: DataFrame, held: pa.Table | None) -> tuple[int, int]:
 
 def _check_key(changes: DataFrame, held: pa.Table | None, key: Sequence[str]) -> None:
     if held is not None:
-        rows = zip(*(held.column(name).to_pylist() for name in (*key, WEIGHT)), strict=True)
+        rows = zip(*(plain_values(held.column(name)) for name in key), strict=True)
         copies = Counter[tuple[object, ...]]()
-        for *values, weight in rows:
-            copies[tuple(values)] += max(weight, 0)
+        for values, weight in zip(rows, held.column(WEIGHT).to_pylist(), strict=True):
+            copies[values] += max(weight, 0)
         if (twice := next((values for values, count in copies.items() if count > 1), None)) is not None:
             raise KeyViolated(key, twice)
         return
+    check_unique(changes.where(F.col(WEIGHT) > 0), key, F.sum(WEIGHT))
+
+
+def check_unique(rows: DataFrame, key: Sequence[str], count: SparkColumn | None = None) -> None:
+    """Check that no two rows have the same key; `count` is how many the rows of a group are, by default their number.
+
+    Raises:
+        KeyViolated: some have.
+    """
     columns = [F.col(quoted(name)) for name in key]
-    groups = changes.where(F.col(WEIGHT) > 0).groupBy(*columns).agg(F.sum(WEIGHT).alias(_WANTED))
-    for row in groups.where(F.col(_WANTED) > 1).limit(1).collect():
-        raise KeyViolated(key, list(row)[: len(key)])
+    groups = rows.groupBy(*columns).agg((F.count(F.lit(1)) if count is None else count).alias(_WANTED))
+    found = groups.where(F.col(_WANTED) > 1).limit(1).toArrow()
+    if found.num_rows:
+        raise KeyViolated(key, [plain_values(column)[0] for column in found.columns[: len(key)]])
 
 
 def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table | None) -> list[object]:
@@ -190,6 +226,25 @@ def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:
             condition = is_among(name, pc.unique(gone.column(name)))
             found = found if condition is None else found & condition
     return found
+
+
+def _known_positions(held: pa.Table, names: Sequence[str], placed: Sequence[pa.Table]) -> pa.Table:
+    """Return the positions of the removed rows among those that the driver holds, by the columns `names`.
+
+    They are not all if rows have copies, or if values are not equal as they are in SQL.
+    """
+    kinds = [held.schema.field(name).type for name in names]
+    places: dict[tuple[object, ...], tuple[object, object]] = {}
+    for rows in () if any(pa.types.is_floating(k) or pa.types.is_nested(k) for k in kinds) else placed:
+        values = zip(*(plain_values(rows.column(name)) for name in names), strict=True)
+        where = zip(rows.column(_PATH).to_pylist(), rows.column(_POS).to_pylist(), strict=True)
+        for value, place in zip(values, where, strict=True):
+            if places.setdefault(value, place) != place:
+                return POSITIONS.empty_table()
+    gone = held.filter(pc.less(held.column(WEIGHT), 0)) if places else held.slice(0, 0)
+    wanted = zip(*(plain_values(gone.column(name)) for name in names), strict=True)
+    found = [places[values] for values in wanted if values in places]
+    return pa.table({"file_path": [p for p, _ in found], "pos": [n for _, n in found]}, schema=POSITIONS)
 
 
 def _positions(stored: DataFrame, gone: DataFrame, names: Sequence[str], *, unique: bool) -> pa.Table:

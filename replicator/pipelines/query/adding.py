@@ -88,7 +88,7 @@ def _merged(grouped: Invertible, views: Views) -> Iterator[Step]:
         f"SELECT {', '.join(columns)} FROM {quoted(delta)} AS _d "
         f"LEFT JOIN {quoted(views.output)} AS _o ON {same}"
     )
-    yield Step(merged, sql, keep=True, narrow=narrow)
+    yield Step(merged, sql, narrow=narrow)
     state = struct([(name, exp.column(name, "state", quoted=True)) for name in grouped.fields]).sql(DIALECT)
     outputs = [
         f"{f'state._k{numbers[name]}' if name in numbers else grouped.results[name].sql(DIALECT)} AS {quoted(spelt)}"

@@ -27,6 +27,7 @@ from replicator.pipelines.output.writer import (
     KeyViolated,
     StagedChanges,
     as_table,
+    check_unique,
     stage_all,
     stage_changes,
     weighted,
@@ -128,7 +129,8 @@ class Refresh:
         if reason is None and not self._is_due(states):
             return self._result(Outcome.SAME)
         read = [s.table.changelog or s.table.table for found in states.values() for s in found]
-        views = Views(self.tables.lake.spark, [*read, *([] if table is None else [table])])
+        written = [] if table is None else [table]
+        views = Views(self.tables.lake.spark, [*read, *written], self._plan.output)
         try:
             self._register(views, states, table)
             if table is None or reason is not None:
@@ -285,14 +287,14 @@ class Refresh:
         if plan.checks:
             self._check(views.query(plan.full_unchecked), plan.checks)
         if plan.key:
-            _check_unique(rows, plan.key)
+            check_unique(rows, plan.key)
         tables, name = self.tables, self.planned.table
         replaces = table is not None and not tables.fits(table, rows)
         if table is not None and log is not None and not replaces:
             # Those that read the changelog get the differences.
             differing = f"{definition.name}__differing"
             views.keep(differing, difference(as_table(tables.lake, table, rows), rows_of(tables.lake, table)))
-            self._apply(views.frames[differing], table, log, states, None)
+            self._apply(views, differing, table, log, states, None)
             return
         if definition.changelog:
             self._changelog.drop()
@@ -324,23 +326,25 @@ class Refresh:
         views.run(plan.steps, function)
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
-        return self._apply(views.frames[plan.changes], table, log, states, _images(states))
+        return self._apply(views, plan.changes, table, log, states, _images(states))
 
     def _apply(
         self,
-        changes: DataFrame,
+        views: Views,
+        net: str,
         table: LakeTable,
         log: LakeTable | None,
         states: Mapping[TableName, Sequence[InputState]],
         images: int | None,
     ) -> StagedChanges:
-        """Write net changes: first to the changelog, then to the result.
+        """Write the net changes of a view: first to the changelog, then to the result.
 
         `images` is the number of images of changes that tell them; None if the result was computed as a whole.
         """
         lake, record, reached = self.tables.lake, self._record(states), self._reached(states)
-        changes = weighted(lake, table, changes)
-        found = stage_changes(lake, table, changes, self._plan.key)
+        changes = weighted(lake, table, views.frames[net])
+        held = views.held.get(net) if _fields(changes) == _fields(views.frames[net]) else None
+        found = stage_changes(lake, table, changes, self._plan.key, held=held, placed=views.placed)
         if log is not None:
             self._changelog.append(log, table, changes, record, reached)
         self.tables.commit(table, found.staged, record, reached, costs=self._costs_after(images))
@@ -383,8 +387,5 @@ def _images(states: Mapping[TableName, Sequence[InputState]]) -> int:
     return sum(state.pending.new for found in states.values() for state in found)
 
 
-def _check_unique(rows: DataFrame, key: Sequence[str]) -> None:
-    """Raise KeyViolated if rows have the same key."""
-    columns = [F.col(f"`{name}`") for name in key]
-    for found in rows.groupBy(*columns).count().where("count > 1").limit(1).collect():
-        raise KeyViolated(key, list(found)[: len(key)])
+def _fields(rows: DataFrame) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]

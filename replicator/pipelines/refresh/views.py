@@ -16,6 +16,7 @@ from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import quoted
 from replicator.pipelines.held import held_rows
 from replicator.pipelines.literals import is_among
+from replicator.pipelines.output.writer import with_places, without_places
 from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Narrow, Step
@@ -31,15 +32,20 @@ class Views:
 
     Attributes:
         tables: those whose rows are read and written.
+        output: the view of the result.
         frames: view → its rows.
         held: view → its rows, if the driver holds them.
+        placed: rows of the result that steps read and the driver holds, with their places; see `with_places`.
     """
 
     spark: SparkSession
     tables: Sequence[LakeTable] = ()
+    output: str = ""
     frames: dict[str, DataFrame] = field(default_factory=dict)
     held: dict[str, pa.Table] = field(default_factory=dict)
+    placed: list[pa.Table] = field(default_factory=list)
     _persisted: list[DataFrame] = field(default_factory=list)
+    _read: dict[tuple[Narrow, ...], DataFrame] = field(default_factory=dict)
 
     def add(self, name: str, rows: DataFrame, held: pa.Table | None = None) -> None:
         """Let queries read rows under a name; `held` are the same rows if the driver holds them."""
@@ -82,18 +88,29 @@ class Views:
 
     @contextmanager
     def _narrowed(self, narrows: Iterable[Narrow]) -> Iterator[None]:
-        found: dict[str, list[SparkColumn]] = {}
+        found: dict[str, list[Narrow]] = {}
         for narrow in narrows:
-            if (condition := self._condition(narrow)) is not None:
-                found.setdefault(narrow.view, []).append(condition)
+            found.setdefault(narrow.view, []).append(narrow)
         try:
-            for view, conditions in found.items():
-                narrower = self.frames[view].where(reduce(SparkColumn.__and__, conditions))
-                narrower.createOrReplaceTempView(quoted(view))
+            for view, its in found.items():
+                self._narrower(view, tuple(its)).createOrReplaceTempView(quoted(view))
             yield
         finally:
             for view in found:
                 self.frames[view].createOrReplaceTempView(quoted(view))
+
+    def _narrower(self, view: str, narrows: tuple[Narrow, ...]) -> DataFrame:
+        """Return the rows of a view that are needed; those of the result are read once for all steps and the commit."""
+        if view == self.output and narrows in self._read:
+            return self._read[narrows]
+        conditions = [found for narrow in narrows if (found := self._condition(narrow)) is not None]
+        rows = reduce(DataFrame.where, conditions, self.frames[view])
+        if view == self.output and conditions:
+            if (few := held_rows(with_places(rows), self.tables)) is not None:
+                self.placed.append(few)
+                rows = local_frame(self.spark, without_places(few))
+            self._read[narrows] = rows
+        return rows
 
     def _condition(self, narrow: Narrow) -> SparkColumn | None:
         """Return the condition of a narrower view; None if there are too many values, or they are no literals."""

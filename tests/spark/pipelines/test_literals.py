@@ -20,7 +20,7 @@ DAYS = (-719_528, -719_162, -354_286, -354_285, -141_428, -1, 0, 20_000, 2_932_8
         (DAYS, pa.date32()),
         ((-(2**63), 0, 2**63 - 1), pa.int64()),
         ((Decimal(0), Decimal(2**64 - 1)), pa.decimal128(20, 0)),
-        (("", " ", "a", "A", "it's", 'a"b\\', "🦊", "x" * 300), pa.string()),
+        (("", " ", "a", "A", "${spark.app.name}", "it's", 'a"b\\', "🦊", "x" * 300), pa.string()),
         ((True, False), pa.bool_()),
     ],
     ids=["date", "long", "decimal", "string", "boolean"],

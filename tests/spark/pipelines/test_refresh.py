@@ -1,5 +1,7 @@
 """Refreshes of pipelines, compared with what DuckDB computes of the source's rows at the same position."""
 
+import contextlib
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,10 +12,14 @@ import pytest
 from replicator import failpoints
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import changes
+from replicator.errors import LakeUnavailable
 from replicator.maintenance.plan import Step
 from replicator.operations.maintain import maintain
 from replicator.operations.status.read import read_status
+from replicator.pipelines.checking import check_result
+from replicator.pipelines.files import chosen
 from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.output import check_log
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
@@ -180,6 +186,95 @@ def test_pipeline_that_fails_stops_only_those_that_read_its_result(lake: LakeHar
     round_.write(transactions=20)
     pipelines.refreshed()
     assert pipelines.rows("reader") == {(len(source.tables[0].rows),): 1}
+
+
+@pytest.mark.fault(
+    "Files of one table are missing while results of pipelines are refreshed",
+    area="Lake",
+    on="Iceberg; events of the model",
+    outcome="only the pipelines that read the table pause; they go on once the files are back",
+)
+def test_missing_files_stop_only_those_that_read_them(lake: LakeHarness) -> None:
+    source = Source(3, alters=0, truncates=False)
+    source.start(["bigint", "composite"], 20)
+    pipelines = PipelineLake(lake)
+    pipelines.define("lost", "-- changelog: true\n-- key: id\nSELECT id, number FROM shop.t0_bigint")
+    pipelines.define("reader", "SELECT number FROM shop_pipelines.lost")
+    pipelines.define("right", "SELECT region FROM shop.t1_composite")
+    Round(lake, source).write(transactions=20)
+    data = lake.folder / "lake" / "shop" / "t0_bigint" / "data"
+    data.rename(data.with_suffix(".away"))
+    for _ in range(2):
+        found = {result.pipeline: result for result in pipelines.refresh(retry=False)}
+        lost, reader = found["lost"], found["reader"]
+        assert isinstance(lost, NotRefreshed)
+        assert "cannot be computed" in lost.reason
+        assert isinstance(reader, NotRefreshed)
+        assert (lost.waits, reader.waits) == (False, True)
+        assert isinstance(found["right"], Refreshed)
+    shown = {status.name: (status.state, status.problem) for status in list_pipelines(pipelines.config)}
+    assert shown["lost"] == ("paused", lost.reason)
+    data.with_suffix(".away").rename(data)
+    assert all(isinstance(result, Refreshed) for result in pipelines.refresh(retry=False))
+    assert {status.state for status in list_pipelines(pipelines.config)} == {"current"}
+
+
+def test_round_ends_once_the_catalog_does_not_answer(lake: LakeHarness) -> None:
+    source = Source(3, alters=0, truncates=False)
+    source.start(["bigint"], 20)
+    pipelines, tried = PipelineLake(lake), []
+    for name in ("first", "second"):
+        pipelines.define(name, "SELECT id FROM shop.t0_bigint")
+    Round(lake, source).write(transactions=5)
+    ends, opened = ends_reader(pipelines.config)(), pipelines.pipelines()
+    catalog = pipelines.config.lake.catalog_file
+    assert catalog is not None
+    tables = ("iceberg_tables", "iceberg_namespace_properties")
+
+    def rename(old: str, new: str) -> None:
+        with contextlib.closing(sqlite3.connect(catalog)) as database:
+            for table in tables:
+                database.execute(f"ALTER TABLE {table}{old} RENAME TO {table}{new}")
+
+    def reach(reached: str) -> None:
+        if reached == "before-pipeline-commit":
+            rename("", "_away")
+
+    with pytest.raises(LakeUnavailable), failpoints.on_reach(reach):
+        opened.refresh(ends, on_pipeline=lambda name, *_: tried.append(name))
+    assert len(tried) == 1
+    rename("_away", "")
+    pipelines.refreshed()
+    assert pipelines.rows("first").total() == len(source.tables[0].rows)
+
+
+def test_days_that_python_does_not_have_identify_rows(lake: LakeHarness) -> None:
+    """MySQL has the year 0, and Spark years after 9999."""
+    source = Source(3, alters=0, truncates=False)
+    source.start(["bigint"], 20)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    day = "date_add(DATE '{}', CAST(number % 4 AS INT))"
+    for name, first in {"early": "0000-06-01", "late": "9999-12-31"}.items():
+        key = day.format(first)
+        query = f"SELECT {key} AS day, count(*) AS n FROM shop.t0_bigint WHERE number >= 0 GROUP BY {key}"
+        pipelines.define(name, f"-- key: day\n{query}")
+    twice = f"SELECT {day.format('0000-06-01')} AS day, 1 AS n FROM shop.t0_bigint WHERE number = 0"
+    pipelines.define("a_twice", f"-- key: day\n{twice} UNION ALL {twice}")
+    for outcome in ("built", "changed"):
+        round_.write(transactions=20)
+        found = {result.pipeline: result for result in pipelines.refresh()}
+        refused = found.pop("a_twice")
+        assert isinstance(refused, NotRefreshed)
+        assert "several rows have the key day = '0000-06-01'" in refused.reason
+        assert {getattr(result, "outcome", None) for result in found.values()} == {outcome}
+    numbers = [row["number"] for row in source.tables[0].rows.values()]
+    counts = Counter(number % 4 for number in numbers if number is not None and number >= 0)
+    opened = pipelines.pipelines()
+    for name in ("early", "late"):
+        rows = opened.lake.spark.table(f"lake.shop_pipelines.{name}").select("n").collect()
+        assert Counter(row.n for row in rows) == Counter(counts.values())
+        (definition,) = chosen(opened.files, [name], opened.config)
+        assert check_result(opened, definition).is_equal
 
 
 def test_pipeline_whose_table_comes_later_is_refreshed_then(lake: LakeHarness) -> None:
