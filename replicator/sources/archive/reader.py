@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import fastavro
 from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.schema import SchemaParseException, UnknownType, to_parsing_canonical_form
 
 from replicator.errors import ArchiveError
 from replicator.model.common import counted
 from replicator.sources.archive.documents import parse_manifest, parse_page
 from replicator.sources.archive.format import (
+    EVENT_SCHEMA,
     MANIFEST_NAME,
     Event,
     FileEntry,
@@ -28,6 +29,7 @@ from replicator.sources.archive.format import (
 )
 from replicator.sources.archive.storage import Storage, open_storage
 
+_SCHEMA: Final = to_parsing_canonical_form(EVENT_SCHEMA)
 _DAMAGE: Final = (
     *(OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError),
     *(MemoryError, RecursionError, struct.error, zlib.error),
@@ -219,7 +221,10 @@ def decode_records(content: bytes, name: str, number: int = 0, of: int = 1) -> I
         ArchiveError: the file is damaged.
     """
     try:
-        for i, block in enumerate(fastavro.block_reader(io.BytesIO(content))):
+        blocks = fastavro.block_reader(io.BytesIO(content))
+        if to_parsing_canonical_form(blocks.writer_schema) != _SCHEMA:
+            raise ArchiveError(f"{name} is damaged: its schema is another one", _RESTORE)
+        for i, block in enumerate(blocks):
             if i % of == number:
                 yield from block  # type: ignore[misc]
     except (*_DAMAGE, SchemaResolutionError, SchemaParseException, UnknownType) as error:

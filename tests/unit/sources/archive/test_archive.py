@@ -314,6 +314,11 @@ def test_container_with_any_bytes_changed_is_refused_or_read(container: bytes, a
         list(decode_events(container[:at] + piece + container[at + len(piece) :], "changed"))
 
 
+def test_container_whose_schema_was_changed_is_refused(container: bytes) -> None:
+    with pytest.raises(ArchiveError, match="its schema is another one"):
+        list(decode_events(container.replace(b'"partition"', b'"partitiom"'), "changed"))
+
+
 @pytest.fixture(scope="module")
 def container(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the bytes of an event file of an archive."""
