@@ -3,7 +3,6 @@
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,11 +72,6 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
     settings = load(config)
     setup_logging()
     _refuse(settings)
-    from replicator.jvm.launch import begin_java
-
-    # Java starts while Python imports the engine. A state folder that cannot be written is reported when it is locked.
-    with suppress(OSError):
-        begin_java(settings)
     from replicator.runner.process import run as run_mirror
     from replicator.runner.reloads import ConfigFile
 

@@ -76,13 +76,10 @@ def _tidy(folder: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def class_archive(java: Path, libraries: list[Path], use: str, cache: Path | None = None) -> ClassArchive:
-    """Return the archive for a program with `libraries` on `java`, which are specific to it.
-
-    Programs of another `use` need other classes, so they have an archive of their own.
-    """
+def class_archive(java: Path, libraries: list[Path], cache: Path | None = None) -> ClassArchive:
+    """Return the archive for a program with `libraries` on `java`; it is specific to the Java and the libraries."""
     parts = [java.resolve(), *libraries]
-    stamps = [use, *(f"{part} {part.stat().st_mtime_ns} {part.stat().st_size}" for part in parts)]
+    stamps = [f"{part} {part.stat().st_mtime_ns} {part.stat().st_size}" for part in parts]
     name = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:16]
     path = (cache or default_cache()) / "classes" / f"{name}.jsa"
     return ClassArchive(path, writes=not path.exists())

@@ -366,7 +366,10 @@ def _announce(lib: Path, services: Iterable[tuple[str, str]]) -> None:
 
 
 def _ivy_command(java: Path, cache: Path, work: Path) -> list[str]:
-    found = sorted((pyspark_folder() / "jars").glob("ivy-*.jar"))
+    # Finding the package without importing it saves half a second.
+    pyspark = find_spec("pyspark")
+    folder = Path(pyspark.origin).parent if pyspark and pyspark.origin else Path()
+    found = sorted((folder / "jars").glob("ivy-*.jar"))
     if not found:
         raise ReplicatorError("PySpark has no Ivy among its jars", "reinstall pyspark")
     # Sites that can reach only an internal mirror set an Ivy settings file that names it.
@@ -377,12 +380,6 @@ def _ivy_command(java: Path, cache: Path, work: Path) -> list[str]:
         *("-cache", str(cache)),
         *("-ivy", str(work / "ivy.xml")),
     ]
-
-
-def pyspark_folder() -> Path:
-    """Return the folder of PySpark, without importing it, which takes a second."""
-    pyspark = find_spec("pyspark")
-    return Path(pyspark.origin).parent if pyspark and pyspark.origin else Path()
 
 
 def _run_ivy(command: list[str], log: Path, what: str) -> None:

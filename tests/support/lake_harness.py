@@ -18,8 +18,7 @@ from replicator.batch import MirrorContext
 from replicator.config import CATALOG_NAME, Config
 from replicator.jvm.class_data_sharing import class_archive
 from replicator.jvm.jars import POSTGRESQL, jars
-from replicator.jvm.settings import catalog_conf
-from replicator.jvm.spark import build_session
+from replicator.jvm.spark import build_session, catalog_conf
 from replicator.lake.reading.reader import open_catalog
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.scheduler import Scheduler
@@ -48,9 +47,9 @@ _TIME = re.compile(rb'"ts_ms": ?(\d{1,15})\b')
 """A time in an event, in milliseconds since the epoch."""
 
 
-def _written_class_archive(java: Path, libraries: list[Path], use: str) -> Any:
+def _written_class_archive(java: Path, libraries: list[Path]) -> Any:
     """Return the archive of Java's classes. One of several workers does not write it: no later process would use it."""
-    found = class_archive(java, libraries, use)
+    found = class_archive(java, libraries)
     if found.writes and "PYTEST_XDIST_WORKER" in os.environ:
         return SimpleNamespace(java_options=tuple, keep=lambda _: None)
     return found
@@ -66,7 +65,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     # Java keeps something of the session of each test.
     spark = {"master": "local[2]", "driver_memory": "2g", "conf": conf}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("replicator.jvm.launch.class_archive", _written_class_archive)
+        patch.setattr("replicator.jvm.spark.class_archive", _written_class_archive)
         session = build_session(minimal_config(folder, spark=spark))
     try:
         yield session

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from replicator.jvm.settings import STAGED_CATALOG
+from replicator.jvm.spark import STAGED_CATALOG
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.model.common import quoted
 

@@ -1,21 +1,19 @@
 """Run the demo: replay a recording of a real MySQL database into a local lake and compare it with its source."""
 
-# ruff: noqa: PLC0415 - Java starts while Python imports the engine
-
 import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from replicator.config import Config, load
 from replicator.errors import CheckFailed, UsageError
-from replicator.jvm.launch import begin_java
+from replicator.operations.demo.compare import DemoResult, RecordedSource, compare_lake
+from replicator.operations.demo.show import print_result
+from replicator.runner.process import replay
+from replicator.sources.archive import ArchiveReader
 from replicator.telemetry import setup_logging
-
-if TYPE_CHECKING:
-    from replicator.operations.demo.compare import DemoResult
 
 RECORDING: Final = Path(__file__).parent / "recording"
 """The bundled event archive, with the source's checksums in source.json."""
@@ -38,7 +36,7 @@ ProgressBar = Callable[[str], AbstractContextManager[Callable[[str, int, int], N
 """Opens a progress bar with a text; see `replicator.cli.output`."""
 
 
-def run_demo(directory: Path, progress_bar: ProgressBar, *, as_json: bool = False) -> "DemoResult":
+def run_demo(directory: Path, progress_bar: ProgressBar, *, as_json: bool = False) -> DemoResult:
     """Replay the bundled recording into a lake in `directory` and print the comparison.
 
     The folder also contains a configuration, so that `replicator status -c` works there, and the engine's log.
@@ -49,12 +47,9 @@ def run_demo(directory: Path, progress_bar: ProgressBar, *, as_json: bool = Fals
         ReplicatorError: the replay failed.
     """
     folder = directory.absolute()
-    config, started = prepare(folder, RECORDING), time.monotonic()
-    begin_java(config)
-    from replicator.operations.demo.compare import RecordedSource, compare_lake
-    from replicator.operations.demo.show import print_result
-
+    config = prepare(folder, RECORDING)
     source = RecordedSource.load(RECORDING)
+    started = time.monotonic()
     with (folder / LOG_NAME).open("w", encoding="utf-8") as log:
         setup_logging(log)
         try:
@@ -114,9 +109,6 @@ max_events = {_MAX_EVENTS}
 
 def _replay(config: Config, progress_bar: ProgressBar) -> int:
     """Replay with a progress bar, and the pipeline; return the number of events. KeyboardInterrupt: it was stopped."""
-    from replicator.runner.process import replay
-    from replicator.sources.archive import ArchiveReader
-
     total = sum(
         entry.count
         for (topic, _), entry in ArchiveReader(RECORDING).manifest.partitions.items()

@@ -14,7 +14,6 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("REPLICATOR_DEBUG", raising=False)
     monkeypatch.delenv("REPLICATOR_CONFIG", raising=False)
-    monkeypatch.setattr("replicator.jvm.launch.begin_java", lambda _: None)
 
     def run(*arguments: str) -> CommandResult:
         with pytest.raises(SystemExit) as ended:

@@ -330,14 +330,6 @@ def test_help_imports_no_large_library() -> None:
     assert not heavy.intersection(loaded)
 
 
-def test_what_starts_java_imports_no_spark() -> None:
-    """Java starts while Python imports PySpark, which takes a second."""
-    modules = "replicator.jvm.launch, replicator.operations.demo, replicator.operations.reread"
-    program = f"import sys, {modules}; print(sorted({{'pyspark', 'py4j', 'duckdb'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 def test_run_imports_no_library_that_only_inspection_requires() -> None:
     """SQLAlchemy and PyIceberg take more than a second to import."""
     program = (

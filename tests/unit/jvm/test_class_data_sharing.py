@@ -24,10 +24,10 @@ def start(archive: ClassArchive, program: str = "org.apache.ivy.Main") -> "subpr
 
 
 def test_class_archive_is_written_by_the_first_process_and_used_by_the_next(tmp_path: Path) -> None:
-    archive = class_archive(find_java(), [IVY], "kafka", tmp_path / "a cache")
+    archive = class_archive(find_java(), [IVY], tmp_path / "a cache")
     archive.keep(start(archive))
     assert archive.path.exists()
-    archive = class_archive(find_java(), [IVY], "kafka", tmp_path / "a cache")
+    archive = class_archive(find_java(), [IVY], tmp_path / "a cache")
     assert [f"-XX:SharedArchiveFile={archive.path}"] == shlex.split(archive.java_options()[0])
     with start(archive) as java:
         java.wait()
@@ -37,7 +37,7 @@ def test_class_archive_is_written_by_the_first_process_and_used_by_the_next(tmp_
 
 
 def test_only_the_class_archives_that_were_used_last_are_kept(tmp_path: Path) -> None:
-    archive = class_archive(find_java(), [IVY], "kafka", tmp_path)
+    archive = class_archive(find_java(), [IVY], tmp_path)
     folder = archive.path.parent
     folder.mkdir()
     days = {"5.jsa": 5, "1.jsa": 1, "9.jsa": 9, "2.jsa": 2, "4.jsa": 4, "begun.123": 0, "left.456": 1}
@@ -48,16 +48,13 @@ def test_only_the_class_archives_that_were_used_last_are_kept(tmp_path: Path) ->
     assert {file.name for file in folder.iterdir()} == {"1.jsa", "2.jsa", "4.jsa", "5.jsa", "begun.123"}
 
 
-@pytest.mark.parametrize("change", ["other.jar", "newer", "use"])
-def test_class_archive_has_another_path_when_a_library_or_the_use_changes(
-    tmp_path: Path, change: str
-) -> None:
+@pytest.mark.parametrize("change", ["other.jar", "newer"])
+def test_class_archive_has_another_path_when_a_library_changes(tmp_path: Path, change: str) -> None:
     library = tmp_path / "some.jar"
     library.write_bytes(b"1")
-    before = class_archive(find_java(), [library], "kafka", tmp_path)
+    before = class_archive(find_java(), [library], tmp_path)
     if change == "newer":
         library.write_bytes(b"22")
-    elif change == "other.jar":
+    else:
         library = library.rename(tmp_path / change)
-    use = "archive" if change == "use" else "kafka"
-    assert class_archive(find_java(), [library], use, tmp_path).path != before.path
+    assert class_archive(find_java(), [library], tmp_path).path != before.path
