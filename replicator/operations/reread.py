@@ -6,7 +6,6 @@ from typing import Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import MirrorRuns, UsageError
-from replicator.jvm.launch import begin_java
 from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog, tables_in
 from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.reread import REREAD_KEY, Narrowed, Request, new_request, requests_in
@@ -54,7 +53,7 @@ def reread(
     try:
         # If the mirror runs here, it is known at once, without Spark.
         with only_one(config):
-            begin_java(config)
+            pass
         from replicator.runner.process import reread_tables  # noqa: PLC0415 - loads Spark
 
         return reread_tables(config, tables, reason, on_progress, narrowed)
