@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from replicator.decode.parsed import ParsedEvents
 from replicator.decode.row_images import Images
 from replicator.decode.schemas.versions import Mask, Places
-from replicator.model.arrow_types import arrow_type
+from replicator.decode.values import arrow_type
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,

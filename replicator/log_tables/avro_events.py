@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 from replicator.decode.avro.columns import Cursor, Reader, Wanted
 from replicator.decode.avro.parser import NO_WRITER, writer_ids
 from replicator.decode.avro.schema import checked_schema
-from replicator.decode.values import of_binary_decimals
+from replicator.decode.values import arrow_type, of_binary_decimals
 from replicator.errors import DecodeError
 from replicator.log_tables.parsed import ParsedEvents, Values
-from replicator.model.arrow_types import arrow_type
 from replicator.model.document import parse_json
 from replicator.model.shapes import Path, Shape, merged
 from replicator.model.table import Column

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from replicator.config.log_tables import TEXT_COLUMN, LogFormat, LogPolicy
 from replicator.decode.records import values_of
+from replicator.decode.values import arrow_type
 from replicator.log_tables import avro_events, json_events
 from replicator.log_tables.avro_events import Writers
 from replicator.log_tables.lines import parse_csv, parse_text
 from replicator.log_tables.parsed import ParsedEvents, Values
 from replicator.log_tables.texts import converted, json_text
-from replicator.model.arrow_types import arrow_type
 from replicator.model.shapes import MOST_FIELDS, Path, Shape, lacking, merged, paths, unfit_name, unknown
 from replicator.model.types import STRING, LakeType
 

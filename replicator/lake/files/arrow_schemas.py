@@ -8,10 +8,21 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.model.arrow_types import arrow_type
 from replicator.model.types import LakeType
 
 _FIELD_ID: Final = b"PARQUET:field_id"
+_ARROW_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
 
 
 @lru_cache(1024)
@@ -49,7 +60,12 @@ def _identified(name: str, kind: Any, number: int, *, required: bool) -> pa.Fiel
 def _arrow_type(kind: Any) -> pa.DataType:
     """Return the Arrow type of a type in Iceberg's JSON; only of those that the engine writes."""
     if isinstance(kind, str):
-        return arrow_type(LakeType.parse(kind))
+        found = LakeType.parse(kind)
+        return (
+            pa.decimal128(found.precision, found.scale)
+            if found.name == "decimal"
+            else _ARROW_TYPES[found.name]
+        )
     if kind["type"] == "struct":
         return pa.struct([_arrow_field(field) for field in kind["fields"]])
     element = _identified("element", kind["element"], kind["element-id"], required=kind["element-required"])

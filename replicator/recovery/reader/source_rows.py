@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from replicator.config import SourceConfig
 from replicator.decode.records import mapped_in_workers
 from replicator.decode.transforms import transformed
+from replicator.decode.values import arrow_type
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
-from replicator.model.arrow_types import arrow_type
 from replicator.model.common import quoted
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType, spark_sql_name

@@ -18,9 +18,8 @@ from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.json.decimals import decimal_encoding_of
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
-from replicator.decode.values import wire_type
+from replicator.decode.values import arrow_type, wire_type
 from replicator.errors import DecodeError, MissingSchema, UnsupportedChange
-from replicator.model.arrow_types import arrow_type
 from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import Encoding, decimal

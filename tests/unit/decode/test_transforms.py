@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from replicator.decode.transforms import transformed
-from replicator.model.arrow_types import arrow_type
+from replicator.decode.values import arrow_type
 from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.types import LakeType
 
