@@ -28,7 +28,7 @@ class TableTask:
             was not split at schema changes.
         since_schema_at: that of the version with which an epoch begins if the task was split there, and this is the
             part from there on; None otherwise.
-        following: the ranges that the table's next task is expected to have, if it has many events.
+        following: the ranges that the table's next task is expected to have, if Spark's workers will read them.
     """
 
     table: TableId

@@ -88,8 +88,8 @@ class Round:
         ends: the end offsets of all topics.
         sliced: topic → number of events, of the topics of which only a part is read, of tables that can be processed.
         left: number of events that later rounds must read.
-        following: topic → what the next round is expected to read, of the topics in `sliced`, if no other table has
-            events: then Spark's workers may begin it at the end of this round.
+        following: topic → what Spark's workers may begin at the end of this round, because the next one is expected to
+            read it: of the topics in `sliced`, if no other table has events.
     """
 
     ends: Mapping[str, Mapping[int, int]]
@@ -133,7 +133,11 @@ def plan_round(
         ends[topic] = {**goal[topic], **(part or first_part(missing[topic].ranges, share))}
     rests = {topic: _rest(missing[topic].ranges, ends[topic]) for topic in backlogs}
     sliced = {topic: backlogs[topic] - sum(r.count for r in rest) for topic, rest in rests.items() if rest}
-    following = {topic: _first_ranges(rests[topic], sliced[topic]) for topic in sliced if only_backlogs}
+    following = {
+        topic: _first_ranges(rests[topic], share) for topic, share in sliced.items() if only_backlogs
+    }
+    # The driver does the others itself.
+    following = {topic: part for topic, part in following.items() if sum(r.count for r in part) > least}
     left = sum(goal[t][p] - end for t in shares for p, end in ends[t].items())
     return Round(ends, sliced, left, following)
 

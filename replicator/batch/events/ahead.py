@@ -73,30 +73,33 @@ class WorkersAhead:
         self, table: TableId, forecast: Forecast, writing: WorkerWriting
     ) -> tuple[WorkerWriting, pa.Table] | None:
         """Return what was begun for a task, and its result; None if nothing was, or if it needs something else."""
-        with self._lock:
-            begun = self._begun.get(table)
-        if begun is None or not begun.fits(forecast, writing):
-            self.forget(table)
+        if (begun := self._pop(table)) is None:
             return None
-        with self._lock:
-            del self._begun[table]
+        if not begun.fits(forecast, writing):
+            self._stop(begun)
+            return None
         # A job that failed has removed its files. The task runs it again, and reports why it fails.
         return None if begun.result.exception() is not None else (begun.writing, begun.result.result())
 
     def forget(self, table: TableId) -> None:
         """Stop what was begun for a table, and remove its files."""
-        with self._lock:
-            begun = self._begun.pop(table, None)
-        if begun is not None:
-            if not begun.result.done():
-                self._context.cancelJobsWithTag(begun.writing.label)
-            begun.result.add_done_callback(lambda _: begun.writing.remove_files())
+        if (begun := self._pop(table)) is not None:
+            self._stop(begun)
 
     def close(self) -> None:
         """Stop everything that was begun."""
         for table in list(self._begun):
             self.forget(table)
         self._pool.shutdown()
+
+    def _pop(self, table: TableId) -> _Begun | None:
+        with self._lock:
+            return self._begun.pop(table, None)
+
+    def _stop(self, begun: _Begun) -> None:
+        if not begun.result.done():
+            self._context.cancelJobsWithTag(begun.writing.label)
+        begun.result.add_done_callback(lambda _: begun.writing.remove_files())
 
     def _tagged(self, tag: str, job: Callable[[], pa.Table]) -> pa.Table:
         self._context.addJobTag(tag)
