@@ -1,5 +1,6 @@
 """Build raw records, and decode them."""
 
+import base64
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,26 @@ from replicator.decode.json.parser import JsonParser
 from replicator.model.batch_stats import UNDECODABLE
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import Column, TableSchema
-from replicator.model.types import LONG
+from replicator.model.types import LONG, STRING, Encoding
 from replicator.sources.change_log import RECORDS
 
 RANGES = (OffsetRange("shop.shop.t", 0, 0, 1000),)
 ID = Column("id", LONG)
+
+
+def b64(data: bytes) -> str:
+    """Return bytes as base64."""
+    return base64.b64encode(data).decode()
+
+
+def unscaled(number: int) -> str:
+    """Return a decimal's unscaled value as Kafka Connect writes it, in the fewest possible bytes."""
+    return b64(number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True))
+
+
+def wide(encoding: Encoding, size: int) -> Column:
+    """Return a column of decimals with too many digits for the lake."""
+    return Column("c", STRING, encoding, size=size)
 
 
 def records(*values: bytes | None) -> pa.Table:
