@@ -15,6 +15,8 @@ _FULL: Final = 0.75
 """A file of this share of the target size counts as fully merged."""
 _SLACK: Final = 10
 """Snapshots expire once a tenth more of them exist than the settings permit, so that few commits delete snapshots."""
+FEW_BYTES: Final = 1_000_000
+"""Deleted rows of fewer bytes stay: readers skip them in milliseconds, and a rewrite takes a good part of a second."""
 BEHIND: Final = 10
 """A mirror that is behind maintains a table only after this many times as many commits."""
 MOST_MANIFESTS: Final = 100
@@ -98,7 +100,8 @@ def due_steps(
             due.append(Step.APPLY_EQUALITY)
         elif not facts.has_vectors:
             due.append(Step.MERGE_DELETES)
-    if facts.deleted_rows > settings.delete_ratio * facts.rows and facts.delete_files:
+    share = facts.deleted_rows / max(facts.rows, 1)
+    if facts.delete_files and share > settings.delete_ratio and share * facts.bytes > FEW_BYTES:
         due.append(Step.FOLD_DELETES)
     if expire_before(facts, settings, now_ms, slack=True) is not None:
         due.append(Step.EXPIRE)

@@ -5,27 +5,35 @@ from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.model.common import quoted
 
 MOST: Final = 1_000
-"""The maximum number of literals in a condition."""
+"""The maximum number of literals in a condition; the smallest and the largest of more values are in it."""
 _PLAIN: Final = re.compile(r"[\w .:@/-]*")
 
 
-def is_among(column: str, values: pa.Array) -> SparkColumn | None:
-    """Return the condition that a column is null-safe among different values.
+def is_near(column: str, values: pa.Array) -> SparkColumn | None:
+    """Return a condition that all rows meet of which a column is, null or not, among different values.
 
-    None if there are too many, or if they are no literals. Of a time, Spark's literal depends on the time zone of this
-    process; numbers with a floating point have two zeros.
+    Up to `MOST` values, other rows do not meet it. None if the values are no literals. Of a time, Spark's literal
+    depends on the time zone of this process; numbers with a floating point have two zeros.
     """
-    if len(values) > MOST or not _has_literals(values.type):
+    if not _has_literals(values.type):
         return None
     known = values.drop_null()
-    among = F.expr(f"{quoted(column)} IN ({', '.join(_literals(known))})") if len(known) else F.lit(False)
-    return among | F.col(quoted(column)).isNull() if values.null_count else among
+    if not len(known):
+        near = F.lit(False)
+    elif len(values) > MOST:
+        ends = pc.min_max(known)
+        low, high = _literals(pa.array([ends["min"], ends["max"]], known.type))
+        near = F.expr(f"{quoted(column)} BETWEEN {low} AND {high}")
+    else:
+        near = F.expr(f"{quoted(column)} IN ({', '.join(_literals(known))})")
+    return near | F.col(quoted(column)).isNull() if values.null_count else near
 
 
 def _has_literals(kind: pa.DataType) -> bool:

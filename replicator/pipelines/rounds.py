@@ -1,17 +1,42 @@
-"""Refresh pipelines to the newest boundary, and wait until their inputs have reached it."""
+"""Refresh pipelines to a boundary that their inputs have reached: to the newest one of now, or to an earlier one."""
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from replicator.errors import ReplicatorError, Unsettled
+from replicator.errors import ConnectError, LogError, ReplicatorError, Unsettled, UsageError
 from replicator.pipelines.inputs.log_ends import NO_POSITION, LogEnds, ReadEnds
+from replicator.pipelines.inputs.recent_ends import RecentEnds
 from replicator.pipelines.refresh.refresh import Outcome
 from replicator.pipelines.service import NotRefreshed, OnPipeline, Pipelines, Result
 
 _POLL_S: Final = 0.5
+_STAYS_S: Final = 10.0
+"""How long a boundary stays at least: if it did not as long as a batch takes, a source would always be ahead."""
+
+
+def refresh_as_reached(
+    pipelines: Pipelines,
+    recent: RecentEnds,
+    names: Collection[str] = (),
+    *,
+    retry: bool = True,
+    limit: Callable[[LogEnds], LogEnds] = lambda ends: ends,
+) -> list[Result]:
+    """Bring pipelines to the newest of recent boundaries that their inputs have reached, as `limit` returns it.
+
+    Raises:
+        UsageError, LakeError: as `Pipelines.refresh`.
+    """
+    try:
+        ends = recent.reached(pipelines.mirrors(names), pipelines.boundaries(names))
+    except (Unsettled, LogError, ConnectError, UsageError) as error:
+        logs = pipelines.of_log_tables(names)
+        found = pipelines.refresh(NO_POSITION, logs, retry=retry) if logs else []
+        return [*found, *pipelines.unreached(names, error)]
+    return pipelines.refresh(limit(ends), names, retry=retry)
 
 
 def refresh_when_reached(
@@ -37,7 +62,7 @@ def refresh_when_reached(
         UsageError, LakeError: as `Pipelines.refresh`.
     """
     stop = stopping or threading.Event()
-    deadline, half = time.monotonic() + wait, time.monotonic() + wait / 2
+    deadline, half = time.monotonic() + wait, time.monotonic() + max(wait / 2, _STAYS_S)
     refresh = partial(pipelines.refresh, retry=retry, on_pipeline=on_pipeline)
     first: list[Result] = []
     try:

@@ -3,7 +3,7 @@
 A pipeline that cannot be refreshed stops only those that read its result.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +14,7 @@ from replicator.config import Config
 from replicator.errors import (
     CommitConflict,
     FencedError,
+    ForeignTable,
     JavaGone,
     LakeUnavailable,
     PipelineUnfit,
@@ -21,16 +22,17 @@ from replicator.errors import (
     Unsettled,
     UnsupportedChange,
 )
-from replicator.jvm.spark import first_line
+from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
 from replicator.lake.tags import create_tag
 from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, of_log_tables, with_inputs
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
+from replicator.pipelines.inputs.appended import total_rows
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
-from replicator.pipelines.inputs.tables import InputTable, InputTables
+from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables
 from replicator.pipelines.output.changelog import ResultChangelog
 from replicator.pipelines.output.check_log import CheckLog
 from replicator.pipelines.output.record import ResultRecord, recorded_result
@@ -46,6 +48,8 @@ from replicator.pipelines.refresh.refresh import Refresh, Refreshed
 from replicator.telemetry import get_logger
 
 _ATTEMPTS: Final = 3
+_INTERPRETED: Final = 500_000
+"""For inputs with at most this many rows, plans are not worth compiling: a refresh that reads all of them is faster."""
 _PASSING: Final = (PipelineUnfit, UnsupportedChange, LakeUnavailable)
 """Errors that may end without another file: the pipeline is tried at each refresh."""
 
@@ -173,6 +177,40 @@ class Pipelines:
             for wanted in self._wanted(names)
             if wanted.name not in others
         ]
+
+    def mirrors(self, names: Collection[str] = ()) -> list[InputTable]:
+        """Return the mirrors and changelogs that are read by the pipelines that `refresh` refreshes.
+
+        Raises:
+            UsageError: there is no pipeline of a name.
+            LakeUnavailable: the catalog failed.
+        """
+        results = set(self.files.results(self.config.lake.pipelines_namespace))
+        tables = InputTables(self.config, self.lake, results)
+        wanted = dict.fromkeys(
+            found
+            for pipeline in self._wanted(names)
+            for name in ((pipeline.mirror,) if isinstance(pipeline, History) else reads(pipeline))
+            for found in tables.matching(name)
+        )
+        loaded: list[InputTable] = []
+        for name in wanted.keys() - results:
+            # The refresh tells what is wrong with it.
+            with suppress(ForeignTable):
+                loaded += [] if (table := tables.load(name)) is None else [table]
+        return [table for table in loaded if table.kind is not InputKind.LOG]
+
+    def boundaries(self, names: Collection[str] = ()) -> list[Boundary]:
+        """Return where the results of the pipelines are that `refresh` refreshes.
+
+        Raises:
+            UsageError: there is no pipeline of a name.
+            LakeUnavailable: the catalog failed.
+        """
+        results = [self.table(pipeline) for pipeline in self._wanted(names)]
+        loaded = [self.lake.load(name.namespace, name.name) for name in results]
+        records = [recorded_result(table) for table in loaded if table is not None]
+        return [record.boundary for record in records if record is not None]
 
     def _wanted(self, names: Collection[str]) -> list[Pipeline]:
         """Return the named pipelines and those that they read, by default all, in their order."""
@@ -322,11 +360,16 @@ class Pipelines:
         planned = self.planner.plan(definition)
         for table in planned.inputs.values():
             ends.check_reached(table)
+        self._choose_plans(planned.inputs.values())
         refresh = Refresh(self.tables, planned, ends.boundary, refreshed, rebuild)
         try:
             return refresh.run()
         finally:
             self._counted[definition.name] = refresh.checks
+
+    def _choose_plans(self, inputs: Iterable[InputTable]) -> None:
+        rows = max((total_rows(each.table) for each in inputs), default=0)
+        compile_plans(self.lake.spark, self.config, worth_it=rows > _INTERPRETED)
 
     def mirror_of(self, history: History) -> InputTable:
         """Load the mirror of a history.
@@ -345,6 +388,7 @@ class Pipelines:
     def _refresh_history(self, history: History, ends: LogEnds, *, rebuild: bool) -> Refreshed:
         mirror = self.mirror_of(history)
         ends.check_reached(mirror)
+        self._choose_plans([mirror])
         return HistoryRefresh(self.tables, history, mirror, ends.boundary, rebuild).run()
 
 

@@ -1,28 +1,30 @@
 """Keep the results of pipelines current while the mirror runs, in a thread of its own.
 
 Each pipeline is refreshed at its interval. The files are read again before each round: one that is new or was edited
-is followed without a restart.
+is followed without a restart. Another thread reads where the log ends, so that a round goes to the newest position that
+the mirrors have reached, and never waits for them.
 """
 
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from replicator.config import Config
-from replicator.errors import ConfigError, UsageError
+from replicator.errors import ConfigError, Unsettled, UsageError
 from replicator.jvm.spark import own_session
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.pipelines.files import Pipeline, PipelineFiles, read_pipelines
-from replicator.pipelines.inputs.log_ends import LogEnds, ReadEnds, ends_reader
+from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
+from replicator.pipelines.inputs.recent_ends import RecentEnds
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
-from replicator.pipelines.rounds import refresh_when_reached
+from replicator.pipelines.rounds import refresh_as_reached, refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
 from replicator.pipelines.tag_stops import TagStops
 from replicator.runner.result_upkeep import ResultUpkeep
@@ -34,7 +36,12 @@ _WAIT_S: Final = 60.0
 """How long a run that ends waits for the inputs of pipelines."""
 _LOOK_S: Final = 10.0
 """How often the folder of the pipelines is looked at."""
-_REACH_S: Final = 20.0
+_NOTE_S: Final = 1.0
+"""How often the end of the log is read, at most."""
+_AGAIN_S: Final = 2.0
+"""How soon a pipeline that waits for an input is tried again."""
+_NOTES: Final = 10
+"""How often it is read between two refreshes, if they are further apart."""
 
 
 def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event | None = None) -> None:
@@ -73,7 +80,7 @@ def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
     """Keep the results of pipelines current while the block runs."""
     with ExitStack() as running:
         refreshes = _Refreshes(config, spark)
-        running.enter_context(closing(refreshes.thread)).start()
+        running.enter_context(closing(refreshes)).start()
         if config.pipelines.check_every is not None:
             from replicator.runner.result_checks import ResultChecks  # noqa: PLC0415 - it imports PyIceberg
 
@@ -84,23 +91,32 @@ def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
 
 
 class _Refreshes:
-    """Refreshes pipelines at their intervals.
-
-    Attributes:
-        thread: in which it does so, from its start.
-    """
+    """Refreshes pipelines at their intervals."""
 
     def __init__(self, config: Config, spark: SparkSession) -> None:
         self._config, self._spark = config, spark
-        self.thread = SideThread("pipelines", self._round, _warn)
+        self._thread = SideThread("pipelines", self._round, _warn)
+        self._notes: SideThread | None = None
         self._retry = True
         self._due: dict[str, float] = {}
         self._reported: dict[str, str] = {}
         self._pipelines: Pipelines | None = None
         self._read: ReadEnds | None = None
+        self._recent: RecentEnds | None = None
+        self._shortest = config.pipelines.every
         self._session: SparkSession | None = None
         self._upkeep = ResultUpkeep(config)
         self._stops = TagStops()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the round that runs now."""
+        self._thread.close()
+        if self._notes is not None:
+            self._notes.close()
 
     def _round(self) -> float:
         """Refresh what is due; return the seconds until the next round."""
@@ -110,22 +126,25 @@ class _Refreshes:
                 self._report(name, broken.error.message, broken.error.hint)
             if not (definitions := files.pipelines):
                 return _LOOK_S
-            pipelines, read = self._opened(files)
+            pipelines, read, recent = self._opened(files)
         except (ConfigError, UsageError) as error:
             # An edited file may be wrong for a moment.
             self._report("", error.message, error.hint)
             return _LOOK_S
         tagged = refresh_to_tags(
-            pipelines, read, self._stops, self._config.pipelines.every, self.thread.stopping
+            pipelines, read, self._stops, self._config.pipelines.every, self._thread.stopping
         )
         _log(tagged, self._reported)
         now = time.monotonic()
         due = [d.name for d in definitions if self._due.get(d.name, now) <= now]
         if due:
-            wait = reach_time(min(self._every(d) for d in definitions))
-            limited = partial(self._ends, pipelines, read)
-            results = refresh_when_reached(
-                pipelines, limited, due, wait=wait, retry=self._retry, stopping=self.thread.stopping
+            self._shortest = min(self._every(d) for d in definitions)
+            results = refresh_as_reached(
+                pipelines,
+                recent,
+                due,
+                retry=self._retry,
+                limit=lambda ends: self._stops.limited(pipelines, ends),
             )
             self._retry = False
             _log(results, self._reported)
@@ -135,44 +154,45 @@ class _Refreshes:
             if any(d.expectations for d in files.definitions):
                 tables.append(TableName(self._config.lake.ops_namespace, PIPELINE_CHECKS))
             self._upkeep.run(pipelines.lake, tables if written else [])
-            self._note(definitions, due, now)
+            self._note(definitions, due, results, now)
         left = min(self._due[d.name] for d in definitions) - time.monotonic()
         return min(max(left, 0.0), _LOOK_S)
 
-    def _ends(self, pipelines: Pipelines, read: ReadEnds) -> LogEnds:
-        return self._stops.limited(pipelines, read())
+    def _note_ends(self, recent: RecentEnds) -> float:
+        with suppress(Unsettled):
+            recent.note()
+        return max(_NOTE_S, self._shortest / _NOTES)
 
-    def _opened(self, files: PipelineFiles) -> tuple[Pipelines, ReadEnds]:
+    def _opened(self, files: PipelineFiles) -> tuple[Pipelines, ReadEnds, RecentEnds]:
         if self._session is None:
             self._session = own_session(self._spark)
-        if self._read is None:
+        if self._read is None or self._recent is None:
             self._read = ends_reader(self._config, required=False)
+            self._recent = RecentEnds(self._read)
+            self._notes = SideThread("log ends", partial(self._note_ends, self._recent), _warn)
+            self._notes.start()
         if self._pipelines is None or self._pipelines.files != files:
             self._pipelines = Pipelines.open(self._config, self._session, files)
-        return self._pipelines, self._read
+        return self._pipelines, self._read, self._recent
 
     def _every(self, definition: Pipeline) -> float:
         every = definition.every if isinstance(definition, Definition) else None
         return every or self._config.pipelines.every
 
-    def _note(self, definitions: Sequence[Pipeline], due: Collection[str], began: float) -> None:
+    def _note(
+        self, definitions: Sequence[Pipeline], due: Collection[str], results: Sequence[Result], began: float
+    ) -> None:
+        waiting = {result.pipeline for result in results if isinstance(result, NotRefreshed) and result.waits}
         for definition in definitions:
             if definition.name in due:
-                self._due[definition.name] = began + self._every(definition)
+                every = self._every(definition)
+                again = min(every, _AGAIN_S) if definition.name in waiting else every
+                self._due[definition.name] = began + again
 
     def _report(self, name: str, reason: str, hint: str | None) -> None:
         if self._reported.get(name) != reason:
             self._reported[name] = reason
             _warn(reason, hint)
-
-
-def reach_time(every: float) -> float:
-    """Return how long a round waits for inputs that lack changes from before its boundary, if refreshes are `every`.
-
-    A boundary stays for half of this time: if it were replaced sooner than a batch takes, a source that changes all the
-    time would always be ahead of its mirrors.
-    """
-    return max(_REACH_S, every)
 
 
 def _warn(reason: str, hint: str | None) -> None:

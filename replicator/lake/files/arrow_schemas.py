@@ -31,6 +31,11 @@ def arrow_schema(schema_json: str) -> pa.Schema:
     return pa.schema([_arrow_field(field) for field in json.loads(schema_json)["fields"]])
 
 
+def arrow_type(kind: LakeType) -> pa.DataType:
+    """Return the Arrow type of the values of a lake type."""
+    return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW_TYPES[kind.name]
+
+
 def field_id(field: pa.Field) -> int:
     """Return the id of a field of `arrow_schema`, or of a file that Iceberg can read."""
     return int((field.metadata or {})[_FIELD_ID])
@@ -60,12 +65,7 @@ def _identified(name: str, kind: Any, number: int, *, required: bool) -> pa.Fiel
 def _arrow_type(kind: Any) -> pa.DataType:
     """Return the Arrow type of a type in Iceberg's JSON; only of those that the engine writes."""
     if isinstance(kind, str):
-        found = LakeType.parse(kind)
-        return (
-            pa.decimal128(found.precision, found.scale)
-            if found.name == "decimal"
-            else _ARROW_TYPES[found.name]
-        )
+        return arrow_type(LakeType.parse(kind))
     if kind["type"] == "struct":
         return pa.struct([_arrow_field(field) for field in kind["fields"]])
     element = _identified("element", kind["element"], kind["element-id"], required=kind["element-required"])

@@ -42,7 +42,7 @@ from replicator.pipelines.inputs.positions import is_after
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
 from replicator.pipelines.inputs.tables import InputTable
-from replicator.pipelines.literals import is_among
+from replicator.pipelines.literals import is_near
 from replicator.pipelines.output.changelog import difference
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables
@@ -372,7 +372,7 @@ def _of_keys(rows: DataFrame, of: DataFrame, layout: Layout, held: pa.Table | No
     if held is not None:
         for name in layout.key:
             values = pc.unique(pc.struct_field(held.column("v"), name))
-            if (near := is_among(name, values)) is not None:
+            if (near := is_near(name, values)) is not None:
                 rows = rows.where(near)
     return rows.join(F.broadcast(of.select(*_keys(layout)).distinct()), _same(layout), "left_semi")
 

@@ -80,7 +80,7 @@ def offsets_of(table: LakeTable) -> dict[int, int]:
 
 
 def total_rows(table: LakeTable) -> int:
-    """Return the number of rows of a log table, in which no row is marked as deleted."""
+    """Return the number of rows in the data files of a table, with those that are marked as deleted."""
     snapshot = table.java.currentSnapshot()
     return 0 if snapshot is None else int(snapshot.summary().get("total-records") or 0)
 

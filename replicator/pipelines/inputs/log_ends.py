@@ -43,14 +43,22 @@ class LogEnds:
         """
         if table.kind in (InputKind.RESULT, InputKind.LOG):
             return
-        marker: CommitMarker = table.marker()
-        topics = set(marker.progress)
+        if not self._is_reached(table, table.marker()):
+            raise Unsettled(f"{table.name} lacks events that the log has", _RUN)
+
+    def is_reached(self, table: InputTable) -> bool:
+        """Return whether an input that the source's changes are applied to has all from before the boundary."""
+        marker = table.table.marker()
+        return marker is not None and self._is_reached(table, marker)
+
+    def _is_reached(self, table: InputTable, marker: CommitMarker) -> bool:
         database, _, name = (table.table.property(SOURCE_KEY) or "").partition(".")
-        topics.add(f"{self.prefix}.{topic_name(TableId(database, name))}")
-        for topic in topics:
-            for partition, end in self.ends.get(topic, {}).items():
-                if end and (marker.next_offset(topic, partition) or 0) < end:
-                    raise Unsettled(f"{table.name} lacks events that the log has", _RUN)
+        own = f"{self.prefix}.{topic_name(TableId(database, name))}"
+        return all(
+            (marker.next_offset(topic, partition) or 0) >= end
+            for topic in {*marker.progress, own}
+            for partition, end in self.ends.get(topic, {}).items()
+        )
 
 
 NO_POSITION: Final = LogEnds(Boundary(), {}, "")

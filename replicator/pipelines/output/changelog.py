@@ -9,10 +9,12 @@ the changes of this commit are applied to the result from the changelog. If it d
 instance because that was written without it for some time, it is made again, and begins with the next change.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -20,21 +22,28 @@ from pyspark.sql import functions as F
 from replicator import failpoints
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
+from replicator.lake.files.arrow_schemas import arrow_type
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.changelog import CHANGE_FIELDS, RowKind, change_column
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
+from replicator.pipelines.held import plain_values
 from replicator.pipelines.inputs.positions import DIFFERENCE
 from replicator.pipelines.inputs.states import BEFORE, WEIGHT
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables, next_number
-from replicator.pipelines.output.writer import stage_changes, stage_rows, weighted
+from replicator.pipelines.output.writer import stage_changes, stage_rows, weighted, written_rows
 from replicator.pipelines.query.names import TableName
 
 _PARTITION: Final = 0
 """As `ResultTables.commit` records it."""
 _COPY: Final = "_replicator_copy"
+_KINDS: Final = (
+    ((RowKind.UPDATE_BEFORE, "u"), (RowKind.DELETE, "d")),
+    ((RowKind.UPDATE_AFTER, "u"), (RowKind.INSERT, "c")),
+)
+"""Of a row that went and of one that came: its kind and operation if another one has its key, and if none has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +84,34 @@ class ResultChangelog:
         record: ResultRecord,
         reached: Reached,
         *,
+        held: pa.Table | None = None,
         corrects: bool = False,
     ) -> None:
         """Commit net changes that the next commit of the result makes, as `weighted` returns them.
 
-        `corrects`: no change of an input made them, but the result differed from its query.
+        `held` are the changes if the driver holds them. `corrects`: no change of an input made them, but the result
+        differed from its query.
 
         Raises:
             CommitConflict, FencedError, LakeUnavailable: as a commit of the result.
         """
-        base, offset = log.marker(), next_number(table, record.name)
-        rows = _logged(changes, record.key, reached, offset, 1 if base is None else base.sequence + 1)
-        if corrects:
-            change = change_column([name for name in changes.columns if name != WEIGHT])
-            rows = rows.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
-        self.tables.commit(
-            log, Staged(stage_rows(self.tables.lake, log, rows, table)), record, reached, offset
-        )
+        base, offset, lake = log.marker(), next_number(table, record.name), self.tables.lake
+        entry = entry_of(reached, offset, 1 if base is None else base.sequence + 1)
+        rows = None if held is None or corrects else logged_rows(held, record.key, entry)
+        staged = None if rows is None else written_rows(lake, log, rows)
+        if staged is None:
+            frame = logged(changes, record.key, entry)
+            if corrects:
+                change = change_column([name for name in changes.columns if name != WEIGHT])
+                frame = frame.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
+            staged = stage_rows(lake, log, frame, table)
+        self.tables.commit(log, Staged(staged), record, reached, offset)
         failpoints.reach("between-pipeline-commits")
 
     def _begun(self, table: LakeTable, record: ResultRecord) -> LakeTable:
         self.drop()
         none = rows_of(self.tables.lake, table).limit(0).withColumn(WEIGHT, F.lit(1))
-        columns = _logged(none, record.key, Reached(), 0, 0)
+        columns = logged(none, record.key, entry_of(Reached(), 0, 0))
         log = self.tables.create(self.name.changes, columns, (), f"changes of {self.name}")
         marker = table.marker()
         reached = Reached() if marker is None else Reached(marker.position, marker.watermark_ms)
@@ -131,24 +145,31 @@ def net(changes: DataFrame) -> DataFrame:
     return changes.groupBy(*columns).agg(F.sum(WEIGHT).alias(WEIGHT)).where(F.col(WEIGHT) != 0)
 
 
-def _logged(changes: DataFrame, key: Sequence[str], reached: Reached, offset: int, commit: int) -> DataFrame:
+def entry_of(reached: Reached, offset: int, commit: int) -> Mapping[str, object]:
+    """Return what all changes of a commit have in their struct column; the time is in microseconds since the epoch."""
+    position = reached.position
+    return {
+        "source_ts": None if reached.watermark_ms is None else 1000 * reached.watermark_ms,
+        "file": None if position is None else position.file,
+        "pos": None if position is None else position.pos,
+        "partition": _PARTITION,
+        "offset": offset,
+        "commit": commit,
+    }
+
+
+def logged(changes: DataFrame, key: Sequence[str], entry: Mapping[str, object]) -> DataFrame:
     """Return net changes as rows of a changelog: a row for each copy, with the struct column."""
     columns = [name for name in changes.columns if name != WEIGHT]
     weight, replaced = F.col(WEIGHT), F.lit(False)
     if key:
         replaced = F.count(F.lit(1)).over(Window.partitionBy(*(F.col(quoted(c)) for c in key))) > 1
-    kinds = [(RowKind.UPDATE_BEFORE, RowKind.DELETE), (RowKind.UPDATE_AFTER, RowKind.INSERT)]
-    before, after = (F.when(replaced, str(u)).otherwise(str(alone)) for u, alone in kinds)
-    position = reached.position
-    values: dict[str, SparkColumn] = {
+    before, after = (F.when(replaced, str(u)).otherwise(str(alone)) for (u, _), (alone, _) in _KINDS)
+    values: dict[str, SparkColumn] = {name: F.lit(value) for name, value in entry.items()}
+    values |= {
         "kind": F.when(weight < 0, before).otherwise(after),
         "op": F.when(replaced, "u").when(weight < 0, "d").otherwise("c"),
-        "source_ts": F.timestamp_millis(F.lit(reached.watermark_ms).cast("bigint")),
-        "file": F.lit(None if position is None else position.file),
-        "pos": F.lit(None if position is None else position.pos),
-        "partition": F.lit(_PARTITION),
-        "offset": F.lit(offset),
-        "commit": F.lit(commit),
+        "source_ts": F.timestamp_micros(values["source_ts"].cast("bigint")),
     }
     fields = [
         values.get(name, F.lit(None)).cast(spark_sql_name(LakeType.parse(kind))).alias(name)
@@ -159,3 +180,23 @@ def _logged(changes: DataFrame, key: Sequence[str], reached: Reached, offset: in
         *(F.col(quoted(c)) for c in columns), F.struct(*fields).alias(change_column(columns)), WEIGHT
     )
     return marked.select("*", copies).drop(_COPY, WEIGHT)
+
+
+def logged_rows(changes: pa.Table, key: Sequence[str], entry: Mapping[str, object]) -> pa.Table | None:
+    """Return what `logged` does of changes that the driver holds; None if values of the key are lists or structs."""
+    if any(pa.types.is_nested(changes.schema.field(name).type) for name in key):
+        return None
+    weights = changes.column(WEIGHT).to_pylist()
+    keys = list(zip(*(plain_values(changes.column(name)) for name in key), strict=True))
+    times = Counter(keys)
+    replaced = [times[values] > 1 for values in keys] if key else [False] * len(weights)
+    kinds = [_KINDS[weight > 0][not twice] for weight, twice in zip(weights, replaced, strict=True)]
+    repeated = [row for row, weight in enumerate(weights) for _ in range(abs(weight))]
+    fields = {
+        name: pa.repeat(pa.scalar(value, arrow_type(LakeType.parse(kind))), len(weights))
+        for (name, kind), value in ((field, entry.get(field[0])) for field in CHANGE_FIELDS)
+    }
+    fields |= {"kind": pa.array([str(kind) for kind, _ in kinds]), "op": pa.array([op for _, op in kinds])}
+    rows = changes.drop_columns([WEIGHT])
+    change = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    return rows.append_column(change_column(rows.column_names), change).take(pa.array(repeated, pa.int64()))

@@ -24,7 +24,7 @@ from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import counted, quoted
 from replicator.pipelines.held import held_rows, plain_values
 from replicator.pipelines.inputs.states import WEIGHT
-from replicator.pipelines.literals import is_among
+from replicator.pipelines.literals import is_near
 
 _WANTED: Final = "_replicator_wanted"
 _PATH: Final = "_replicator_path"
@@ -195,7 +195,7 @@ def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table
         copies = [max(weight, 0) for weight in held.column(WEIGHT).to_pylist()]
         places = [number for number, count in enumerate(copies) for _ in range(count)]
         copied = held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64()))
-        if (written := _written(lake, table, copied)) is not None:
+        if (written := written_rows(lake, table, copied)) is not None:
             return written
     repeated = F.explode(F.array_repeat(F.lit(0), F.col(WEIGHT).cast("int")))
     rows = changes.where(F.col(WEIGHT) > 0).withColumn(_WANTED, repeated)
@@ -205,11 +205,11 @@ def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table
 def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame, *like: LakeTable) -> list[object]:
     """Stage rows that are added to a table: by the driver if they are few; `like` are others with such rows."""
     few = held_rows(rows, [table, *like])
-    written = None if few is None else _written(lake, table, few)
+    written = None if few is None else written_rows(lake, table, few)
     return list(stage_data(lake, table, as_table(lake, table, rows))) if written is None else written
 
 
-def _written(lake: Lake, table: LakeTable, rows: pa.Table) -> list[object] | None:
+def written_rows(lake: Lake, table: LakeTable, rows: pa.Table) -> list[object] | None:
     """Write rows on the driver; return None if only Spark can."""
     parts = writable_rows(table, rows)
     return None if parts is None else [write_data(lake, table, part).file for part in parts]
@@ -223,7 +223,7 @@ def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:
         for name in names:
             if pa.types.is_nested(held.schema.field(name).type):
                 continue
-            condition = is_among(name, pc.unique(gone.column(name)))
+            condition = is_near(name, pc.unique(gone.column(name)))
             found = found if condition is None else found & condition
     return found
 

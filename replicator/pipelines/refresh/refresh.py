@@ -346,7 +346,7 @@ class Refresh:
         held = views.held.get(net) if _fields(changes) == _fields(views.frames[net]) else None
         found = stage_changes(lake, table, changes, self._plan.key, held=held, placed=views.placed)
         if log is not None:
-            self._changelog.append(log, table, changes, record, reached)
+            self._changelog.append(log, table, changes, record, reached, held=held)
         self.tables.commit(table, found.staged, record, reached, costs=self._costs_after(images))
         return found
 

@@ -15,7 +15,7 @@ from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import quoted
 from replicator.pipelines.held import held_rows
-from replicator.pipelines.literals import is_among
+from replicator.pipelines.literals import is_near
 from replicator.pipelines.output.writer import with_places, without_places
 from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.names import TableName
@@ -113,13 +113,13 @@ class Views:
         return rows
 
     def _condition(self, narrow: Narrow) -> SparkColumn | None:
-        """Return the condition of a narrower view; None if there are too many values, or they are no literals."""
+        """Return the condition of a narrower view; None if the values are not held, or are no literals."""
         if (rows := self.held.get(narrow.by)) is None:
             return None
         # Names of columns may differ in letter case.
         names = [name for name in rows.column_names if name.lower() == narrow.by_column.lower()]
         values = pc.unique(rows.column(names[0]))
-        return is_among(narrow.column, values)
+        return is_near(narrow.column, values)
 
     def drop(self) -> None:
         """Remove all views, and what was kept."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from replicator.config import MaintenanceConfig
 from replicator.maintenance.plan import (
+    FEW_BYTES,
     MergedFiles,
     Step,
     TableFacts,
@@ -31,7 +32,7 @@ def facts(
     deleted_rows: int = 0,
     snapshot_ms: Sequence[int] = (NOW_MS,),
 ) -> TableFacts:
-    return TableFacts(data_files, delete_files, rows, deleted_rows, 1_000_000, snapshot_ms)
+    return TableFacts(data_files, delete_files, rows, deleted_rows, 10 * FEW_BYTES, snapshot_ms)
 
 
 def test_merge_is_due_if_enough_files_were_added_since_the_last_one() -> None:
@@ -55,6 +56,14 @@ def test_deleted_rows_are_removed_if_their_share_is_above_the_ratio() -> None:
     assert due_steps(facts(delete_files=1, deleted_rows=300), MergedFiles(), SETTINGS, NOW_MS) == ()
     found = due_steps(facts(delete_files=1, deleted_rows=301), MergedFiles(), SETTINGS, NOW_MS)
     assert found == (Step.FOLD_DELETES,)
+
+
+def test_few_bytes_of_deleted_rows_stay_whatever_their_share() -> None:
+    small = replace(facts(delete_files=1, rows=200, deleted_rows=100), bytes=2 * FEW_BYTES)
+    assert due_steps(small, MergedFiles(), SETTINGS, NOW_MS) == ()
+    assert due_steps(replace(small, bytes=2 * FEW_BYTES + 2), MergedFiles(), SETTINGS, NOW_MS) == (
+        Step.FOLD_DELETES,
+    )
 
 
 def test_snapshots_expire_if_they_are_too_many_with_a_tenth_of_slack() -> None:

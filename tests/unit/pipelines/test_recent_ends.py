@@ -1,0 +1,72 @@
+"""Which of the recent ends of the log a refresh goes to."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from replicator.errors import ConnectError, Unsettled
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.log_ends import LogEnds
+from replicator.pipelines.inputs.recent_ends import RecentEnds, newest_reached
+
+
+def ends(pos: int) -> LogEnds:
+    return LogEnds(Boundary("mysql-bin.000001", pos), {}, "shop")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "results", "found"),
+    [
+        # Each input has reached the ends up to its number: the slowest decides.
+        ([300], [], 300),
+        ([300, 200], [], 200),
+        ([500, 100], [], 100),
+        # One that is far behind stops its own pipelines only, which wait at any boundary.
+        ([300, 50], [], 300),
+        ([50], [], 400),
+        ([], [], 400),
+        # A result does not go back.
+        ([400], [300, 200], 400),
+        ([300], [300, 200], 300),
+        ([200], [300], 400),
+        ([200, 300], [300], 300),
+        # The positions of another server are smaller.
+        ([300], [9000], 400),
+    ],
+)
+def test_a_refresh_goes_to_the_newest_ends_that_its_inputs_have_reached(
+    inputs: Sequence[int], results: Sequence[int], found: int
+) -> None:
+    def is_reached(of: LogEnds, reached: int) -> bool:
+        return of.boundary.pos <= reached
+
+    known = [ends(pos) for pos in (100, 200, 300, 400)]
+    assert newest_reached(known, inputs, [ends(pos).boundary for pos in results], is_reached) == ends(found)
+
+
+def test_why_no_ends_are_known_is_told_until_some_are() -> None:
+    answers: list[LogEnds | Exception] = [
+        ConnectError("gone", "start it"),
+        ends(5),
+        ConnectError("gone again"),
+    ]
+
+    def read() -> LogEnds:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    recent = RecentEnds(read)
+    with pytest.raises(Unsettled, match="not known yet"):
+        recent.reached([], [])
+    with pytest.raises(ConnectError):
+        recent.note()
+    with pytest.raises(ConnectError, match="gone"):
+        recent.reached([], [])
+    recent.note()
+    assert recent.reached([], []) == ends(5)
+    # The mirrors still have what was before the last known ends.
+    with pytest.raises(ConnectError):
+        recent.note()
+    assert recent.reached([], []) == ends(5)
