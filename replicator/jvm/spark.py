@@ -262,6 +262,8 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         # Spark formats each plan as text before it runs it, even if the text is never used.
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.debug.maxToStringFields": "1",
+        # PySpark would tell Java in five calls where in Python each expression was made.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Spark's older Kafka source creates a Java row for each record, and then unpacks it again.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",

@@ -255,8 +255,7 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
     name = state.table.name
     images, changed = _images(state, changelog), None
     if (few := held_rows(images, [changelog])) is not None:
-        meta = _meta(few.column(state.at))
-        images, changed = local_frame(state.lake.spark, few), _changed(few, state.columns, state.at)
+        meta, changed = _meta(few.column(state.at)), _changed(few, state.columns, state.at)
     else:
         at = F.col(quoted(state.at))
         meta = (
@@ -267,6 +266,8 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
             raise Unsettled(f"{name} has too many changes from after the boundary", "it is refreshed later")
         return _with_pending(replace(state, since=None, restated="it has very many changes"), changelog)
     pending = classified(meta, str(name))
+    if few is not None and pending.later:
+        images = local_frame(state.lake.spark, few)
     progress = replace(state.progress, held=pending.held, held_commit=pending.held_commit)
     restated = state.restated if state.since is None else pending.restated
     is_changed = state.since is None or pending.new > 0

@@ -62,8 +62,11 @@ class StagedChanges:
 
 
 def weighted(lake: Lake, table: LakeTable, changes: DataFrame) -> DataFrame:
-    """Return net changes with the columns and types of a table, and `WEIGHT`."""
+    """Return net changes with the columns and types of a table, and `WEIGHT`; `changes` itself if it has them."""
     fields = rows_of(lake, table).schema.fields
+    wanted = [*((f.name, f.dataType.simpleString()) for f in fields), (WEIGHT, "bigint")]
+    if [(f.name, f.dataType.simpleString()) for f in changes.schema.fields] == wanted:
+        return changes
     columns = [F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields]
     return changes.select(*columns, F.col(WEIGHT).cast("bigint"))
 

@@ -343,7 +343,7 @@ class Refresh:
         """
         lake, record, reached = self.tables.lake, self._record(states), self._reached(states)
         changes = weighted(lake, table, views.frames[net])
-        held = views.held.get(net) if _fields(changes) == _fields(views.frames[net]) else None
+        held = views.held.get(net) if changes is views.frames[net] else None
         found = stage_changes(lake, table, changes, self._plan.key, held=held, placed=views.placed)
         if log is not None:
             self._changelog.append(log, table, changes, record, reached, held=held)
@@ -385,7 +385,3 @@ class Refresh:
 def _images(states: Mapping[TableName, Sequence[InputState]]) -> int:
     """Return the number of images of changes since the result."""
     return sum(state.pending.new for found in states.values() for state in found)
-
-
-def _fields(rows: DataFrame) -> list[tuple[str, str]]:
-    return [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
