@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from py4j.java_gateway import JavaClass
+from py4j.java_gateway import JavaClass, JavaMember
+from py4j.protocol import STATIC_PREFIX, Py4JError
 
 from replicator.model.types import VECTOR, LakeType
 
@@ -21,7 +22,13 @@ class StaticMembers:
 
     def __getattr__(self, name: str) -> Any:
         """Look up a static member."""
-        member = getattr(self._class, name)
+        try:
+            member = getattr(self._class, name)
+        except Py4JError:
+            # Of methods with one name, Py4J looks at the first that Java lists, in no defined order. If that one is of
+            # objects, it says that there is none.
+            target = STATIC_PREFIX + self._class._fqn  # noqa: SLF001 no public way
+            member = JavaMember(name, None, target, self._class._gateway_client)  # noqa: SLF001
         if isinstance(member, JavaClass):
             member = StaticMembers(member)
         setattr(self, name, member)

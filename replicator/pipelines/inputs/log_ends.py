@@ -1,12 +1,14 @@
 """Read the newest boundary before which all changes are in the log, and where the log ended then."""
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from replicator.config import ArchiveLog, Config
 from replicator.errors import SourceError, Unsettled
-from replicator.model.binlog import BinlogEnd
+from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.pipelines.inputs.boundary import Boundary
@@ -17,6 +19,8 @@ from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.sources.source_positions import SourcePositions, required_positions, source_positions
 
 Offsets = Mapping[str, Mapping[int, int]]
+_ASK_S: Final = 5.0
+"""How long the end of a source's binlog is known, if the connector confirms nothing more."""
 _RUN: Final = "it is refreshed when the mirror has them: replicator status"
 
 
@@ -106,10 +110,13 @@ class _ArchiveEnds:
         return LogEnds(Boundary(), ends, self.log.topic_prefix or reader.manifest.topic_prefix)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _KafkaEnds:
     config: Config
     positions: SourcePositions | None
+    _asked: float = 0.0
+    _offset: ConnectorOffset | None = None
+    _known: BinlogEnd | None = None
 
     def __call__(self) -> LogEnds:
         positions = self.positions or required_positions(self.config)
@@ -118,7 +125,7 @@ class _KafkaEnds:
             raise Unsettled(
                 "the connector has not confirmed a position yet", "it does within offset.flush.interval.ms"
             )
-        boundary = Boundary.of(offset, self._end(positions))
+        boundary = Boundary.of(offset, self._end(positions, offset))
         # Read after the position: all changes from before it are before these ends.
         settings = kafka_log(self.config)
         admin = KafkaAdmin(settings, timeout_s=PATIENT_S)
@@ -129,11 +136,18 @@ class _KafkaEnds:
             ends.setdefault(topic, {})[partition] = end
         return LogEnds(boundary, ends, settings.topic_prefix)
 
-    def _end(self, positions: SourcePositions) -> BinlogEnd | None:
-        """Return the end of the source's binlog; None if it cannot be asked: what is confirmed is a boundary, too."""
-        if self.config.source.url is None:
-            return None
-        try:
-            return positions.end()
-        except SourceError:
-            return None
+    def _end(self, positions: SourcePositions, offset: ConnectorOffset) -> BinlogEnd | None:
+        """Return the end of the source's binlog; None if it is not known: what is confirmed is a boundary, too.
+
+        While the connector confirms more and more, the source is not asked: the end is not covered. Each question takes
+        a connection of its own.
+        """
+        moves = self._offset is not None and offset != self._offset
+        if self.config.source.url is None or (not moves and time.monotonic() < self._asked + _ASK_S):
+            return self._known
+        self._offset, self._asked, self._known = offset, 0.0, None
+        if not moves:
+            self._asked = time.monotonic()
+            with suppress(SourceError):
+                self._known = positions.end()
+        return self._known
