@@ -1,9 +1,9 @@
 """Read the newest boundary before which all changes are in the log, and where the log ended then."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from replicator.config import ArchiveLog, Config
@@ -111,12 +111,34 @@ class _ArchiveEnds:
 
 
 @dataclass(slots=True)
+class SourceEnd:
+    """The end of a source's binlog, which is asked for only if the connector may have reached it.
+
+    While the connector confirms more and more, it has not. Each question takes a connection of its own.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    _known: BinlogEnd | None = None
+    _offset: ConnectorOffset | None = None
+    _until: float = 0.0
+
+    def when_confirmed(self, offset: ConnectorOffset, positions: SourcePositions) -> BinlogEnd | None:
+        """Return the end, after the connector has confirmed `offset`; None if it is not known."""
+        moves = self._offset is not None and offset != self._offset
+        if moves or self.clock() >= self._until:
+            self._offset, self._known, self._until = offset, None, 0.0
+            if not moves:
+                self._until = self.clock() + _ASK_S
+                with suppress(SourceError):
+                    self._known = positions.end()
+        return self._known
+
+
+@dataclass(frozen=True, slots=True)
 class _KafkaEnds:
     config: Config
     positions: SourcePositions | None
-    _asked: float = 0.0
-    _offset: ConnectorOffset | None = None
-    _known: BinlogEnd | None = None
+    end: SourceEnd = field(default_factory=SourceEnd)
 
     def __call__(self) -> LogEnds:
         positions = self.positions or required_positions(self.config)
@@ -125,7 +147,8 @@ class _KafkaEnds:
             raise Unsettled(
                 "the connector has not confirmed a position yet", "it does within offset.flush.interval.ms"
             )
-        boundary = Boundary.of(offset, self._end(positions, offset))
+        asks = self.config.source.url is not None
+        boundary = Boundary.of(offset, self.end.when_confirmed(offset, positions) if asks else None)
         # Read after the position: all changes from before it are before these ends.
         settings = kafka_log(self.config)
         admin = KafkaAdmin(settings, timeout_s=PATIENT_S)
@@ -135,19 +158,3 @@ class _KafkaEnds:
         for (topic, partition), end in (admin.end_offsets(wanted, committed=True) if wanted else {}).items():
             ends.setdefault(topic, {})[partition] = end
         return LogEnds(boundary, ends, settings.topic_prefix)
-
-    def _end(self, positions: SourcePositions, offset: ConnectorOffset) -> BinlogEnd | None:
-        """Return the end of the source's binlog; None if it is not known: what is confirmed is a boundary, too.
-
-        While the connector confirms more and more, the source is not asked: the end is not covered. Each question takes
-        a connection of its own.
-        """
-        moves = self._offset is not None and offset != self._offset
-        if self.config.source.url is None or (not moves and time.monotonic() < self._asked + _ASK_S):
-            return self._known
-        self._offset, self._asked, self._known = offset, 0.0, None
-        if not moves:
-            self._asked = time.monotonic()
-            with suppress(SourceError):
-                self._known = positions.end()
-        return self._known
