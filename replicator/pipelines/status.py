@@ -14,6 +14,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, PipelineError, ReplicatorError
 from replicator.lake.reading.reader import load_readable, namespace_properties, newest_marker, open_catalog
+from replicator.lake.rows.counts import row_count
 from replicator.model.table import LOG_TOPIC_KEY
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.checked import CheckStatus, read_checks
@@ -189,7 +190,7 @@ def _history(history: History, known: "KnownTables | None", pauses: Mapping[str,
         (str(history.mirror), str(history.mirror.changes)),
         boundary,
         refreshed_ms,
-        _rows(result),
+        None if result is None else row_count(result),
         problem=None if pause is None else pause.reason,
         hint=None if pause is None else pause.hint,
     )
@@ -248,7 +249,7 @@ def _status(
         tuple(map(str, reads(definition))),
         boundary,
         refreshed_ms,
-        _rows(result),
+        None if result is None else row_count(result),
         waits_for,
         found,
         hint,
@@ -271,14 +272,6 @@ def _state(record: ResultRecord | None, plan: Plan | None) -> str:
     if record is None:
         return NEW
     return CHANGED if plan is not None and plan.fingerprint != record.fingerprint else CURRENT
-
-
-def _rows(result: Table | None) -> int | None:
-    if result is None or (snapshot := result.current_snapshot()) is None or snapshot.summary is None:
-        return None
-    summary = snapshot.summary.additional_properties
-    deleted = int(summary.get("total-position-deletes") or 0)
-    return int(summary.get("total-records") or 0) - deleted
 
 
 class KnownTables:
