@@ -64,13 +64,17 @@ class Planner:
 
         Raises:
             PipelineUnfit: it does not fit the tables that the lake has.
-            Unsettled: a log table has no events yet.
+            Unsettled: a log table has no events yet, or an input is just being made.
             PipelineError: its function fails.
             ForeignTable: an input is not a table of this mirror.
             LakeUnavailable: the catalog failed.
         """
         inputs = dict(self._inputs(definition))
         schemas = {name: self._schema(table) for name, table in inputs.items()}
+        if empty := [name for name, schema in schemas.items() if not schema.columns]:
+            raise Unsettled(
+                f"{empty[0]} has no columns yet", "it is settled after the next batch of `replicator run`"
+            )
         missing = [name for name in reads(definition) if not any(name.names(known) for known in inputs)]
         for name in missing:
             if any(name.names(log) for log in log_tables(self.config)):

@@ -26,6 +26,7 @@ from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed
 from replicator.pipelines.status import list_pipelines
 from replicator.runner.result_upkeep import ResultUpkeep
+from replicator.schema.evolution.own_columns import COLUMNS_KEY, OwnColumns
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut
 from tests.support.lake_harness import LakeHarness
@@ -108,6 +109,26 @@ def test_results_are_what_their_queries_compute_at_each_boundary(lake: LakeHarne
     assert all("built" not in outcome.values() for outcome in outcomes[1:])
     # Nothing changed since.
     assert {str(r.outcome) for r in pipelines.refreshed().values()} == {"same"}
+
+
+def test_pipelines_wait_for_a_table_whose_columns_are_just_being_made(lake: LakeHarness) -> None:
+    source = Source(11, alters=0, truncates=False)
+    source.start(["bigint"], 10)
+    pipelines = PipelineLake(lake)
+    Round(lake, source).write(transactions=5)
+    define(pipelines, "added")
+    table = pipelines.pipelines().lake.load("shop", "t0_bigint")
+    assert table is not None
+    own = table.property(COLUMNS_KEY)
+    assert own is not None
+    nothing = OwnColumns.of(table.schema_json(), names=()).to_json()
+    table.java.updateProperties().set(COLUMNS_KEY, nothing).commit()
+    (waiting,) = pipelines.refresh()
+    assert isinstance(waiting, NotRefreshed)
+    assert waiting.waits
+    table.java.updateProperties().set(COLUMNS_KEY, own).commit()
+    pipelines.refreshed()
+    assert_exact(pipelines, source, ["added"])
 
 
 def test_rows_that_were_just_read_are_used_at_the_end_of_an_idle_source(lake: LakeHarness) -> None:
