@@ -10,6 +10,7 @@ from replicator.config import ArchiveLog, Config
 from replicator.errors import SourceError, Unsettled
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import CommitMarker
+from replicator.model.gtid import GtidSet
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.tables import InputKind, InputTable
@@ -119,14 +120,16 @@ class SourceEnd:
 
     clock: Callable[[], float] = time.monotonic
     _known: BinlogEnd | None = None
-    _offset: ConnectorOffset | None = None
+    _at: tuple[str, int, GtidSet | None] | None = None
     _until: float = 0.0
 
     def when_confirmed(self, offset: ConnectorOffset, positions: SourcePositions) -> BinlogEnd | None:
         """Return the end, after the connector has confirmed `offset`; None if it is not known."""
-        moves = self._offset is not None and offset != self._offset
+        # Without the time, which heartbeats change.
+        at = offset.file, offset.pos, offset.gtids
+        moves = self._at is not None and at != self._at
         if moves or self.clock() >= self._until:
-            self._offset, self._known, self._until = offset, None, 0.0
+            self._at, self._known, self._until = at, None, 0.0
             if not moves:
                 self._until = self.clock() + _ASK_S
                 with suppress(SourceError):

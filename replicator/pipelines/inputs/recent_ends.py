@@ -15,7 +15,7 @@ from replicator.pipelines.inputs.log_ends import LogEnds, ReadEnds
 from replicator.pipelines.inputs.tables import InputTable
 
 _Input = TypeVar("_Input")
-_KEPT: Final = 20
+KEPT: Final = 20
 """How many ends are kept. A mirror that has not reached the first of them is waited for by its own pipelines only."""
 
 
@@ -25,7 +25,7 @@ class RecentEnds:
     def __init__(self, read: ReadEnds) -> None:
         self._read = read
         self._lock = threading.Lock()
-        self._ends: deque[LogEnds] = deque(maxlen=_KEPT)
+        self._ends: deque[LogEnds] = deque(maxlen=KEPT)
         self._error: ReplicatorError = Unsettled("the end of the log is not known yet", "it is read soon")
 
     def note(self) -> None:
@@ -65,11 +65,11 @@ def newest_reached(
     """Return the newest of ends that inputs have reached; the first is the oldest, and there is at least one.
 
     An input that has not even reached the oldest does not count. Ends with a boundary before one of `results` count
-    neither, as another process refreshed these results further; but if all are, the newest is returned: the source may
-    be another server.
+    neither, as another process refreshed these results further; but if all `KEPT` are, the source is another server.
     """
-    later = [ends for ends in known if all(ends.boundary.covers(result) for result in results)]
-    later = later or list(known[-1:])
+    at = [result for result in results if not result.is_end]
+    later = [ends for ends in known if all(ends.boundary.covers(result) for result in at)]
+    later = later or list(known if len(known) == KEPT else known[-1:])
     counted = [each for each in inputs if is_reached(later[0], each)]
     found = (ends for ends in reversed(later) if all(is_reached(ends, each) for each in counted))
     return next(found)

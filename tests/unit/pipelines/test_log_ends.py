@@ -7,8 +7,8 @@ from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.pipelines.inputs.log_ends import SourceEnd
 
 
-def at(pos: int) -> ConnectorOffset:
-    return ConnectorOffset("mysql-bin.000001", pos)
+def at(pos: int, ts_sec: int = 0) -> ConnectorOffset:
+    return ConnectorOffset("mysql-bin.000001", pos, ts_sec=ts_sec)
 
 
 @dataclass
@@ -33,7 +33,8 @@ def test_a_source_is_asked_at_first_and_while_the_connector_confirms_nothing_mor
     end = SourceEnd(clock=lambda: now[0])
     assert end.when_confirmed(at(400), positions) == BinlogEnd("mysql-bin.000001", 500)
     now[0] = 104.0
-    assert end.when_confirmed(at(400), positions) == BinlogEnd("mysql-bin.000001", 500)
+    # A heartbeat confirms the same position at another time.
+    assert end.when_confirmed(at(400, ts_sec=9), positions) == BinlogEnd("mysql-bin.000001", 500)
     assert positions.asked == 1
     # The source changes all the time: what is confirmed is the boundary.
     for pos in (410, 420, 430):
