@@ -52,9 +52,9 @@ def refresh_when_reached(
 ) -> list[Result]:
     """Bring pipelines to the newest boundary; try those again that wait for an input, for `wait` seconds.
 
-    The mirrors reach a boundary in time only if it stays. After half of the time a newer one is taken: changes that
-    cannot be undone may be after the first one. While none is known, results of log tables alone are refreshed: they
-    have no position in the source.
+    The mirrors reach a boundary in time only if it stays. After half of the time, at least ten seconds, a newer one is
+    taken: changes that cannot be undone may be after the first one. While none is known, results of log tables alone
+    are refreshed: they have no position in the source.
 
     Raises:
         Unsettled: no boundary is known within the time, and each of the pipelines needs one.

@@ -29,7 +29,6 @@ from replicator.lake.tags import create_tag
 from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, of_log_tables, with_inputs
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
-from replicator.pipelines.inputs.appended import total_rows
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables
@@ -188,17 +187,19 @@ class Pipelines:
         results = set(self.files.results(self.config.lake.pipelines_namespace))
         tables = InputTables(self.config, self.lake, results)
         wanted = dict.fromkeys(
-            found
+            existing
             for pipeline in self._wanted(names)
             for name in ((pipeline.mirror,) if isinstance(pipeline, History) else reads(pipeline))
-            for found in tables.matching(name)
+            for existing in tables.matching(name)
         )
-        loaded: list[InputTable] = []
+        found: list[InputTable] = []
         for name in wanted.keys() - results:
-            # The refresh tells what is wrong with it.
+            # The refresh tells what is wrong with one.
             with suppress(ForeignTable):
-                loaded += [] if (table := tables.load(name)) is None else [table]
-        return [table for table in loaded if table.kind is not InputKind.LOG]
+                table = tables.load(name)
+                if table is not None and table.kind is not InputKind.LOG:
+                    found.append(table)
+        return found
 
     def boundaries(self, names: Collection[str] = ()) -> list[Boundary]:
         """Return where the results of the pipelines are that `refresh` refreshes.
@@ -368,7 +369,7 @@ class Pipelines:
             self._counted[definition.name] = refresh.checks
 
     def _choose_plans(self, inputs: Iterable[InputTable]) -> None:
-        rows = max((total_rows(each.table) for each in inputs), default=0)
+        rows = max((each.table.total_rows for each in inputs), default=0)
         compile_plans(self.lake.spark, self.config, worth_it=rows > _INTERPRETED)
 
     def mirror_of(self, history: History) -> InputTable:

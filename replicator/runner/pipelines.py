@@ -36,12 +36,12 @@ _WAIT_S: Final = 60.0
 """How long a run that ends waits for the inputs of pipelines."""
 _LOOK_S: Final = 10.0
 """How often the folder of the pipelines is looked at."""
-_NOTE_S: Final = 1.0
+_UPDATE_S: Final = 1.0
 """How often the end of the log is read, at most."""
+_UPDATES: Final = 10
+"""How often it is read between two refreshes, if they are further apart."""
 _AGAIN_S: Final = 2.0
 """How soon a pipeline that waits for an input is tried again."""
-_NOTES: Final = 10
-"""How often it is read between two refreshes, if they are further apart."""
 
 
 def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event | None = None) -> None:
@@ -96,14 +96,14 @@ class _Refreshes:
     def __init__(self, config: Config, spark: SparkSession) -> None:
         self._config, self._spark = config, spark
         self._thread = SideThread("pipelines", self._round, _warn)
-        self._notes: SideThread | None = None
+        self._updates: SideThread | None = None
         self._retry = True
         self._due: dict[str, float] = {}
         self._reported: dict[str, str] = {}
         self._pipelines: Pipelines | None = None
         self._read: ReadEnds | None = None
         self._recent: RecentEnds | None = None
-        self._shortest = config.pipelines.every
+        self._shortest, self._needs_position = config.pipelines.every, False
         self._session: SparkSession | None = None
         self._upkeep = ResultUpkeep(config)
         self._stops = TagStops()
@@ -115,8 +115,8 @@ class _Refreshes:
     def close(self) -> None:
         """Stop after the round that runs now."""
         self._thread.close()
-        if self._notes is not None:
-            self._notes.close()
+        if self._updates is not None:
+            self._updates.close()
 
     def _round(self) -> float:
         """Refresh what is due; return the seconds until the next round."""
@@ -154,14 +154,15 @@ class _Refreshes:
             if any(d.expectations for d in files.definitions):
                 tables.append(TableName(self._config.lake.ops_namespace, PIPELINE_CHECKS))
             self._upkeep.run(pipelines.lake, tables if written else [])
-            self._note(definitions, due, results, now)
+            self._schedule(definitions, due, results, now)
         left = min(self._due[d.name] for d in definitions) - time.monotonic()
         return min(max(left, 0.0), _LOOK_S)
 
-    def _note_ends(self, recent: RecentEnds) -> float:
-        with suppress(Unsettled):
-            recent.note()
-        return max(_NOTE_S, self._shortest / _NOTES)
+    def _update_ends(self, recent: RecentEnds) -> float:
+        if self._needs_position:
+            with suppress(Unsettled):
+                recent.update()
+        return max(_UPDATE_S, self._shortest / _UPDATES)
 
     def _opened(self, files: PipelineFiles) -> tuple[Pipelines, ReadEnds, RecentEnds]:
         if self._session is None:
@@ -169,17 +170,18 @@ class _Refreshes:
         if self._read is None or self._recent is None:
             self._read = ends_reader(self._config, required=False)
             self._recent = RecentEnds(self._read)
-            self._notes = SideThread("log ends", partial(self._note_ends, self._recent), _warn)
-            self._notes.start()
+            self._updates = SideThread("log ends", partial(self._update_ends, self._recent), _warn)
+            self._updates.start()
         if self._pipelines is None or self._pipelines.files != files:
             self._pipelines = Pipelines.open(self._config, self._session, files)
+            self._needs_position = len(self._pipelines.of_log_tables()) < len(files.pipelines)
         return self._pipelines, self._read, self._recent
 
     def _every(self, definition: Pipeline) -> float:
         every = definition.every if isinstance(definition, Definition) else None
         return every or self._config.pipelines.every
 
-    def _note(
+    def _schedule(
         self, definitions: Sequence[Pipeline], due: Collection[str], results: Sequence[Result], began: float
     ) -> None:
         waiting = {result.pipeline for result in results if isinstance(result, NotRefreshed) and result.waits}

@@ -111,6 +111,12 @@ class LakeTable:
         return snapshot is None or snapshot.summary().get("total-records") == "0"
 
     @property
+    def total_rows(self) -> int:
+        """The number of rows in the table's data files, with those that delete files mark as deleted."""
+        snapshot = self.java.currentSnapshot()
+        return 0 if snapshot is None else int(snapshot.summary().get("total-records") or 0)
+
+    @property
     def row_bytes(self) -> float:
         """The mean size of a row in the table's files, in bytes; 0 if that is unknown."""
         snapshot = self.java.currentSnapshot()

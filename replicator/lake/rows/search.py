@@ -31,7 +31,7 @@ def locate(
     """Return the positions of the rows of `keys` (columns k0, k1, …) in the current snapshot of `table`."""
     try:
         read_unread(lake, table, known)
-        if cache.is_worth_reading(known, _rows(table)):
+        if cache.is_worth_reading(known, table.total_rows):
             read_all_keys(lake, table, known, cache)
     except BaseException:
         # The index lacks rows.
@@ -79,11 +79,6 @@ def read_all_keys(lake: Lake, table: LakeTable, known: RowLocations, cache: RowL
     )
     known.index, known.base, known.searched_s = cache.new_index(), table.snapshot_id, float("-inf")
     known.index.is_complete = False
-
-
-def _rows(table: LakeTable) -> int:
-    snapshot = table.java.currentSnapshot()
-    return 0 if snapshot is None else int(snapshot.summary().get("total-records") or 0)
 
 
 def _scanned_files(lake: Lake, table: LakeTable) -> list[tuple[Any, Any]]:

@@ -79,12 +79,6 @@ def offsets_of(table: LakeTable) -> dict[int, int]:
     return {partition: reached.next_offset for partition, reached in found.items()}
 
 
-def total_rows(table: LakeTable) -> int:
-    """Return the number of rows in the data files of a table, with those that are marked as deleted."""
-    snapshot = table.java.currentSnapshot()
-    return 0 if snapshot is None else int(snapshot.summary().get("total-records") or 0)
-
-
 def is_later(table: LakeTable, offsets: Mapping[int, int]) -> SparkColumn | None:
     """Return whether a row came after all before `offsets`; None if not each row tells its partition and offset.
 

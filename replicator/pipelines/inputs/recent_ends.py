@@ -20,7 +20,7 @@ KEPT: Final = 20
 
 
 class RecentEnds:
-    """The ends of the log as they were read again and again; for two threads: one notes, and one asks."""
+    """The ends of the log as they were read again and again; for two threads: one reads, and one asks."""
 
     def __init__(self, read: ReadEnds) -> None:
         self._read = read
@@ -28,7 +28,7 @@ class RecentEnds:
         self._ends: deque[LogEnds] = deque(maxlen=KEPT)
         self._error: ReplicatorError = Unsettled("the end of the log is not known yet", "it is read soon")
 
-    def note(self) -> None:
+    def update(self) -> None:
         """Read the ends as they are now.
 
         Raises:

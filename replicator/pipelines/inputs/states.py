@@ -23,7 +23,7 @@ from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_s
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
 from replicator.pipelines.held import held_rows
-from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot, total_rows
+from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
 from replicator.pipelines.inputs.positions import is_after, may_be_after
@@ -210,7 +210,7 @@ def _without_changelog(state: InputState) -> InputState:
 def _of_log_table(state: InputState, *, keep_expired: bool) -> InputState:
     table, since = state.table.table, state.since
     progress = replace(
-        state.progress, snapshot=table.snapshot_id, offsets=offsets_of(table), rows=total_rows(table)
+        state.progress, snapshot=table.snapshot_id, offsets=offsets_of(table), rows=table.total_rows
     )
     state = replace(state, progress=progress)
     if since is None:

@@ -20,9 +20,10 @@ from replicator.pipelines.checking import Checked, check_result
 from replicator.pipelines.files import chosen
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
+from replicator.pipelines.inputs.recent_ends import RecentEnds
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
-from replicator.pipelines.rounds import refresh_when_reached
+from replicator.pipelines.rounds import refresh_as_reached, refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Result
 from replicator.pipelines.status import list_pipelines, show_pipeline
 from replicator.runner.result_upkeep import ResultUpkeep
@@ -222,11 +223,22 @@ def test_results_of_log_tables_alone_need_no_position(logs: Logs, error: type[Re
     def known() -> LogEnds:
         return LogEnds(Boundary(f"mysql-bin.{at[0]:06d}", at[1]), {}, "shop")
 
+    answers = [unknown, known]
+
+    def read() -> LogEnds:
+        return answers.pop(0)()
+
+    recent = RecentEnds(read)
+    with pytest.raises(error):
+        recent.update()
     for outcome in ("built", "changed", "same"):
         if outcome != "same":
             clicks.send(*(event(number, amount=number) for number in range(1, 9)))
             clicks.appended()
-        found = refresh_when_reached(pipelines.pipelines(), unknown, wait=0)
+        if outcome == "changed":
+            found = refresh_as_reached(pipelines.pipelines(), recent)
+        else:
+            found = refresh_when_reached(pipelines.pipelines(), unknown, wait=0)
         assert {r.pipeline: str(r.outcome) for r in found if isinstance(r, Refreshed)} == {
             "clean": outcome,
             "over": outcome,
@@ -235,6 +247,10 @@ def test_results_of_log_tables_alone_need_no_position(logs: Logs, error: type[Re
         assert (waiting.pipeline, waiting.reason, waiting.waits) == ("joined", "no position", True)
         for name in ("clean", "over"):
             assert pipelines.rows(name) == pipelines.expected(name), name
+    # Results that were refreshed without a position do not hold up the others.
+    recent.update()
+    found = refresh_as_reached(pipelines.pipelines(), recent)
+    assert all(isinstance(result, Refreshed) for result in found), found
     # Nothing but log tables is wanted: the others are not waited for.
     assert len(refresh_when_reached(pipelines.pipelines(), unknown, ["over"], wait=60)) == 2
     (pipelines.config.pipelines.folder / "over.sql").unlink()

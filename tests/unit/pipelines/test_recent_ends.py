@@ -73,12 +73,12 @@ def test_why_no_ends_are_known_is_told_until_some_are() -> None:
     with pytest.raises(Unsettled, match="not known yet"):
         recent.reached([], [])
     with pytest.raises(ConnectError):
-        recent.note()
+        recent.update()
     with pytest.raises(ConnectError, match="gone"):
         recent.reached([], [])
-    recent.note()
+    recent.update()
     assert recent.reached([], []) == ends(5)
     # The mirrors still have what was before the last known ends.
     with pytest.raises(ConnectError):
-        recent.note()
+        recent.update()
     assert recent.reached([], []) == ends(5)
