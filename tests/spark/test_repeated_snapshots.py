@@ -220,3 +220,12 @@ def test_growing_log_without_a_source_waits_for_rows(growing: LakeHarness) -> No
     rows = [*read("users", (5, 90), AGAIN, 2), *read("orders", (5, 90), AGAIN, 7)]
     assert applied(growing, rows).summary().paused == {}
     assert (ids(growing), ids(growing, "users")) == ([7], [2])
+
+
+def test_snapshot_without_rows_is_followed_by_one_with_rows(growing: LakeHarness) -> None:
+    """So it is too if the topic with the rows of the first one was deleted."""
+    applied(growing, BEFORE)
+    twice = [*both((5, 90), AGAIN), *both((5, 150), LATER), *read("users", (5, 150), LATER, 2, 3)]
+    for records in (twice, [change("c", "users", 4, (5, 160), LATER)], []):
+        assert applied(growing, records).summary().paused == {}
+    assert ids(growing, "users") == [2, 3, 4]

@@ -81,6 +81,22 @@ def next_epoch(segment: Segment) -> int | None:
     return history.epoch_after(known)
 
 
+def next_rows(segment: Segment, epoch: int) -> tuple[int, dict[int, int]]:
+    """Return the first epoch, from `epoch` on, whose snapshot has rows in the task, with its `first_rows`.
+
+    An earlier one has none if its snapshot found the table empty, or the topic was created again since.
+
+    Raises:
+        SourceChanged: as `first_rows`.
+    """
+    found: int | None = epoch
+    while found is not None and segment.task.ranges:
+        if rows := first_rows(segment, found):
+            return found, rows
+        found = segment.history.epoch_after(segment.history.versions[found].at)
+    return epoch, {}
+
+
 def first_rows(segment: Segment, epoch: int) -> dict[int, int]:
     """Return partition → the offset of the first row of the snapshot with which an epoch begins, in the task.
 

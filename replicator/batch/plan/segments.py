@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.batch.context import MirrorContext
-from replicator.batch.plan.epochs import first_rows, next_epoch, refuse_next_epoch
+from replicator.batch.plan.epochs import next_epoch, next_rows, refuse_next_epoch
 from replicator.batch.plan.places import OTHERS, first_offsets
 from replicator.batch.task import Segment, TableTask
 from replicator.decode.schemas.versions import Longs, Places, is_past
@@ -78,11 +78,11 @@ def schema_segments(whole: Segment, before: int | None = None) -> list[TableTask
     if (epoch := next_epoch(whole)) is None:
         return _segments(whole, before, ends=False)
     own = history.until(history.versions[epoch - 1].at)
-    rows = first_rows(whole, epoch) if task.ranges else {}
+    begun, rows = next_rows(whole, epoch)
     if not rows:
         return _segments(replace(whole, history=own), before, ends=True)
     earlier, later = cut_task(task, rows)
-    later = replace(later, since_schema_at=history.versions[epoch].at)
+    later = replace(later, since_schema_at=history.versions[begun].at)
     return [
         *(_segments(replace(whole, task=earlier, history=own), before, ends=True) if earlier.ranges else ()),
         *schema_segments(replace(whole, task=later), before),
