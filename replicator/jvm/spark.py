@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from replicator.config import CATALOG_NAME, Config, LakeConfig
@@ -54,6 +55,10 @@ _DEFAULT_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _WIDE_ROWS: Final = "-XX:-DontCompileHugeMethods"
 """Generated code for a row of only a few columns exceeds HotSpot's 8,000-byte limit and would never be JIT-compiled."""
 
+_SWITCH_S: Final = 0.0005
+"""How long a thread may keep Python's lock while others wait for it, in seconds. A thread waits for the lock after each
+call to Java, and a refresh makes a thousand. With Python's default, 5 ms, they take twice as long beside a busy thread.
+"""
 _OFTEN_USED: Final = ("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions")
 """Classes that PySpark looks up whenever it builds an expression."""
 
@@ -79,6 +84,7 @@ def build_session(config: Config) -> SparkSession:
             SparkContext._ensure_initialized(gateway=_java(config, conf, java))  # noqa: SLF001
         session = builder.getOrCreate()
     _remember_classes(session._jvm)  # noqa: SLF001 no public way
+    sys.setswitchinterval(_SWITCH_S)
     session.sparkContext.setLogLevel("ERROR")
     # Py4J logs each error of a foreachBatch function with two stack traces; the mirror reports these errors itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
@@ -97,8 +103,11 @@ def _remember_classes(jvm: Any) -> None:
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """Return the driver's rows as a frame; one partition, by the session's `leafNodeDefaultParallelism`."""
-    return spark.createDataFrame(rows, schema)
+    """Return the driver's rows as a frame; one partition, by the session's `leafNodeDefaultParallelism`.
+
+    Without a schema, times without a zone stay such. PySpark would give them the zone of the session.
+    """
+    return spark.createDataFrame(rows, schema or from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
 def own_session(session: SparkSession) -> SparkSession:

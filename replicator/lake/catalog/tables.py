@@ -85,6 +85,11 @@ class LakeTable:
         return quoted(CATALOG_NAME, self.namespace, self.name)
 
     @property
+    def uuid(self) -> str:
+        """The id that Iceberg gave the table when it was created."""
+        return str(self.java.uuid().toString())
+
+    @property
     def snapshot_id(self) -> int | None:
         """The id of the current snapshot; None if nothing was ever committed."""
         snapshot = self.java.currentSnapshot()

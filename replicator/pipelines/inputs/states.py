@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from replicator.errors import Unsettled
 from replicator.jvm.spark import local_frame
@@ -25,6 +26,7 @@ from replicator.model.common import quoted
 from replicator.pipelines.held import held_rows
 from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
 from replicator.pipelines.inputs.positions import is_after, may_be_after
 from replicator.pipelines.inputs.progress import InputProgress
@@ -54,7 +56,8 @@ class InputState:
         progress: the progress of a result that has all changes up to the boundary.
         pending: which changes are pending.
         images: their images: the wanted columns and those of the key, and a struct `at` with `META` and `before`. None
-            without a changelog. Of a log table the appended rows; its struct lacks `META` but `later`.
+            without a changelog, or if `LatestChanges` has them. Of a log table the appended rows; its struct lacks
+            `META` but `later`.
         held: what `changed` returns, if the driver holds it.
         restated: why the changes do not tell all that changed since; None if they do.
         is_changed: whether anything changed since.
@@ -90,6 +93,11 @@ class InputState:
         at = self._struct()
         weight = F.when(at.getField("before"), F.lit(-1)).otherwise(F.lit(1)).cast("int")
         return self.images.where(~at.getField("later")).select(*_named(self.columns), weight.alias(WEIGHT))
+
+    @property
+    def has_images(self) -> bool:
+        """Whether its changes are known."""
+        return self.images is not None or self.held is not None
 
     @property
     def is_moved(self) -> bool:
@@ -163,12 +171,14 @@ def read_state(
     since: InputProgress | None,
     refreshed: Mapping[TableName, Boundary],
     *,
+    latest: LatestChanges | None = None,
     keep_expired: bool = False,
 ) -> InputState:
     """Return an input at a boundary, and its changes since a result was refreshed.
 
     `refreshed` are the results that have the rows of the boundary, and what they record: an earlier one if nothing
-    changed in between. `keep_expired`: rows that are deleted from a log table stay in the result.
+    changed in between. `latest` are changes that need not be read. `keep_expired`: rows that are deleted from a log
+    table stay in the result.
 
     Raises:
         Unsettled: the input cannot be read at the boundary at the moment.
@@ -192,6 +202,8 @@ def read_state(
     state = replace(state, progress=replace(state.progress, steps_at=max(known, default=-1)))
     if since is not None and (reason := _restated(state, since)) is not None:
         state = replace(state, since=None, restated=reason)
+    if latest is not None and (handed := _handed(state, table.changelog, latest)) is not None:
+        return _with_images(state, handed)
     return _with_pending(state, table.changelog)
 
 
@@ -253,44 +265,64 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
     if state.since is None and state.boundary.is_end:
         return state
     name = state.table.name
-    images, changed = _images(state, changelog), None
+    images = _images(state, changelog)
+    state = replace(state, images=images)
     if (few := held_rows(images, [changelog])) is not None:
-        meta, changed = _meta(few.column(state.at)), _changed(few, state.columns, state.at)
-    else:
-        at = F.col(quoted(state.at))
-        meta = (
-            images.select(*(at.getField(field).alias(field) for field in META)).limit(MOST_ROWS + 1).toArrow()
-        )
-    if meta.num_rows > MOST_ROWS:
-        if state.since is None:
-            raise Unsettled(f"{name} has too many changes from after the boundary", "it is refreshed later")
-        return _with_pending(replace(state, since=None, restated="it has very many changes"), changelog)
-    pending = classified(meta, str(name))
-    if few is not None and pending.later:
-        images = local_frame(state.lake.spark, few)
-    progress = replace(state.progress, held=pending.held, held_commit=pending.held_commit)
-    restated = state.restated if state.since is None else pending.restated
-    is_changed = state.since is None or pending.new > 0
+        found = _with_images(state, few)
+        return replace(found, images=local_frame(state.lake.spark, few)) if found.pending.later else found
+    at = F.col(quoted(state.at))
+    meta = images.select(*(at.getField(field).alias(field) for field in META)).limit(MOST_ROWS + 1).toArrow()
+    if meta.num_rows <= MOST_ROWS:
+        return _classified(state, meta)
+    if state.since is None:
+        raise Unsettled(f"{name} has too many changes from after the boundary", "it is refreshed later")
+    return _with_pending(
+        replace(state, images=None, since=None, restated="it has very many changes"), changelog
+    )
+
+
+def _with_images(state: InputState, images: pa.Table) -> InputState:
+    """Return a state with the images of changes that the driver holds."""
+    changed = _changed(images, state.columns, state.at)
+    return replace(_classified(state, _meta(images.column(state.at))), held=changed)
+
+
+def _classified(state: InputState, meta: pa.Table) -> InputState:
+    pending = classified(meta, str(state.table.name))
     return replace(
         state,
         pending=pending,
-        images=images,
-        held=changed,
-        progress=progress,
-        restated=restated,
-        is_changed=is_changed,
+        progress=replace(state.progress, held=pending.held, held_commit=pending.held_commit),
+        restated=state.restated if state.since is None else pending.restated,
+        is_changed=state.since is None or pending.new > 0,
     )
+
+
+def _handed(state: InputState, changelog: LakeTable, latest: LatestChanges) -> pa.Table | None:
+    """Return the images of the changes that a result lacks, as `_images` does, if the driver holds them."""
+    since, name = state.since, state.table.change or ""
+    if since is None or state.table.kind is not InputKind.RESULT:
+        return None
+    if (rows := latest.after(changelog, since.commit)) is None:
+        return None
+    change = rows.column(name).combine_chunks()
+    fields = {each: pc.struct_field(change, each) for each in ("op", "partition", "offset", "commit")}
+    fields["later"] = pa.repeat(pa.scalar(False), rows.num_rows)
+    fields["before"] = pc.is_in(pc.struct_field(change, "kind"), pa.array(BEFORE))
+    images = rows.select(list(dict.fromkeys([*state.columns, *state.table.key])))
+    return images.append_column(state.at, pa.StructArray.from_arrays(list(fields.values()), list(fields)))
 
 
 def _images(state: InputState, changelog: LakeTable) -> DataFrame:
     """Return the images of the changes that may be pending."""
     rows, name = rows_of(state.lake, changelog), state.table.change or ""
     change = F.col(quoted(name))
-    types = state.table.columns(state.lake)
-    names = dict.fromkeys([*state.columns, *state.table.key])
+    wanted_types, types = (_types(found) for found in (rows_of(state.lake, state.table.table), rows))
     values = [
-        F.col(quoted(column)).cast(types[column]).alias(column) if column != name else change.alias(column)
-        for column in names
+        F.col(quoted(column))
+        if types[column].simpleString() == wanted_types[column].simpleString()
+        else F.col(quoted(column)).cast(wanted_types[column]).alias(column)
+        for column in dict.fromkeys([*state.columns, *state.table.key])
     ]
     at = F.struct(
         change.getField("op").alias("op"),
@@ -307,6 +339,10 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
         # All others are before the boundary, and the result is computed from the rows.
         wanted = wanted.where(is_after(state.boundary, change))
     return wanted.select(*values, at.alias(state.at))
+
+
+def _types(rows: DataFrame) -> dict[str, DataType]:
+    return {field.name: field.dataType for field in rows.schema.fields}
 
 
 def _wanted(change: SparkColumn, since: InputProgress | None, boundary: Boundary) -> SparkColumn:

@@ -68,7 +68,7 @@ class InputTable:
     @property
     def uuid(self) -> str:
         """Iceberg's UUID of the table with the changes, of the table itself if there is no changelog."""
-        return str((self.changelog or self.table).java.uuid().toString())
+        return (self.changelog or self.table).uuid
 
     def columns(self, lake: Lake) -> dict[str, str]:
         """Return column → its type in Spark SQL, in their order, without those that others added."""

@@ -105,7 +105,8 @@ class ResultChangelog:
                 change = change_column([name for name in changes.columns if name != WEIGHT])
                 frame = frame.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
             staged = stage_rows(lake, log, frame, table)
-        self.tables.commit(log, Staged(staged), record, reached, offset)
+        marker = self.tables.commit(log, Staged(staged), record, reached, offset)
+        self.tables.latest.note(log, marker, rows)
         failpoints.reach("between-pipeline-commits")
 
     def _begun(self, table: LakeTable, record: ResultRecord) -> LakeTable:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +27,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import MIRROR_KEY, Column, TableSchema
 from replicator.model.types import LakeType
 from replicator.pipelines.costs import COSTS_KEY, Costs
+from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
 from replicator.pipelines.query.names import TableName
 
@@ -50,10 +51,15 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class ResultTables:
-    """Loads, creates and commits to the tables of results."""
+    """Loads, creates and commits to the tables of results.
+
+    Attributes:
+        latest: what the newest commits changed.
+    """
 
     config: Config
     lake: Lake
+    latest: LatestChanges = field(default_factory=LatestChanges)
 
     def load(self, name: TableName) -> LakeTable | None:
         """Load a table; None if there is none.
@@ -148,8 +154,8 @@ class ResultTables:
         reached: Reached,
         offset: int | None = None,
         costs: Costs | None = None,
-    ) -> None:
-        """Make staged rows visible, together with the marker and the record, in one atomic commit.
+    ) -> CommitMarker:
+        """Make staged rows visible, together with the marker and the record, in one atomic commit; return the marker.
 
         `offset` is the number of the result's commit; None for the next one of `table`, which is the result itself.
         A commit that its changelog does not have repeats the number before.
@@ -179,6 +185,7 @@ class ResultTables:
             properties[COSTS_KEY] = costs.to_json()
         publish(self.lake, table, base, marker, replace(staged, properties=properties))
         failpoints.reach("after-pipeline-commit")
+        return marker
 
 
 def changed_by_others(table: LakeTable) -> bool:
@@ -206,9 +213,9 @@ def _spec(schema_json: str, partition: Sequence[PartitionField]) -> str:
     fields = json.loads(schema_json)["fields"]
     columns = [Column(f["name"], _lake_type(f["type"])) for f in fields]
     spec = json.loads(partition_spec(TableSchema(tuple(columns)), partition))
-    for field in spec["fields"]:
+    for part in spec["fields"]:
         # `partition_spec` numbers the columns by their place.
-        field["source-id"] = fields[field["source-id"] - 1]["id"]
+        part["source-id"] = fields[part["source-id"] - 1]["id"]
     return json.dumps(spec)
 
 

@@ -181,6 +181,7 @@ class Refresh:
                     self.boundary,
                     known.get(str(name)),
                     self.refreshed,
+                    latest=self.tables.latest,
                     keep_expired=self._plan.keep_expired,
                 )
                 for name in used.tables
@@ -257,7 +258,7 @@ class Refresh:
         for used in self._plan.inputs:
             found = states[used.name]
             views.add(used.now, united(used, [(state.table.name, state.now()) for state in found]))
-            if all(state.images is not None for state in found):
+            if all(state.has_images for state in found):
                 changed = united(used, [(state.table.name, state.changed()) for state in found])
                 views.add(used.changed, changed, None if used.name.is_pattern else found[0].held)
         if table is not None:

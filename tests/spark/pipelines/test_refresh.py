@@ -7,19 +7,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 
 from replicator import failpoints
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import changes
 from replicator.errors import LakeUnavailable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.maintenance.plan import Step
 from replicator.operations.maintain import maintain
 from replicator.operations.status.read import read_status
 from replicator.pipelines.checking import check_result
 from replicator.pipelines.files import chosen
+from replicator.pipelines.inputs import states
 from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.inputs.log_ends import ends_reader
+from replicator.pipelines.inputs.states import InputState
 from replicator.pipelines.output import check_log
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
@@ -402,6 +407,46 @@ def consumed(lake: LakeHarness, start: Cursor | str, rows: Counter[tuple[object,
             rows[tuple(row.values())] += -1 if gone else 1
     assert isinstance(cursor, Cursor)
     return cursor
+
+
+def test_changes_that_the_driver_holds_are_those_of_the_changelog(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+
+    def handed(state: InputState, changelog: LakeTable, latest: LatestChanges) -> pa.Table | None:
+        if (held := hold(state, changelog, latest)) is not None:
+            read = states._images(state, changelog).toArrow()
+            assert held.schema.types[:-1] == read.schema.types[:-1]
+            assert sorted(map(str, held.to_pylist())) == sorted(map(str, read.to_pylist()))
+            compared.append(str(state.table.name))
+        return held
+
+    hold = states._handed
+    monkeypatch.setattr(states, "_handed", handed)
+    source = Source(14, alters=0, truncates=False)
+    source.start(["bigint", "keyless"], 30)
+    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    values = (
+        "id, number, `a name`, CAST(id AS DECIMAL(38, 3)) AS exact, CAST(number AS DOUBLE) AS real, id > 3 AS more, "
+        "date_from_unix_date(id) AS day, timestamp_seconds(id) AS at, CAST(timestamp_seconds(id) AS TIMESTAMP_NTZ) AS "
+        "clock, CAST(`a name` AS BINARY) AS raw"
+    )
+    nested = "id, struct(id, `a name`) AS pair, array(number, NULL) AS list"
+    for name, columns in (("typed", values), ("nested", nested)):
+        pipelines.define(name, f"-- changelog: true\nSELECT {columns} FROM shop.t0_bigint")
+        pipelines.define(f"{name}_copy", f"SELECT * FROM shop_pipelines.{name}")
+    for name, (header, query) in STAGES.items():
+        pipelines.define(name, header + query)
+    for transactions in (20, 20, 10):
+        round_.write(transactions=transactions)
+        pipelines.refreshed()
+        assert_stages(pipelines, source)
+        for name in ("typed", "nested"):
+            both = (lake.rows(each, "shop_pipelines") for each in (name, f"{name}_copy"))
+            rows, copied = (sorted(map(str, found)) for found in both)
+            assert rows == copied
+    assert set(compared) >= {f"shop_pipelines.{name}" for name in ("typed", "first", "bag")}
 
 
 @pytest.mark.fault(
