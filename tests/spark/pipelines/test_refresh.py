@@ -412,7 +412,7 @@ def consumed(lake: LakeHarness, start: Cursor | str, rows: Counter[tuple[object,
 def test_changes_that_the_driver_holds_are_those_of_the_changelog(
     lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = []
+    compared: list[str] = []
 
     def handed(state: InputState, changelog: LakeTable, latest: LatestChanges) -> pa.Table | None:
         if (held := hold(state, changelog, latest)) is not None:
