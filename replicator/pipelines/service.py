@@ -25,6 +25,7 @@ from replicator.errors import (
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
+from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.tags import create_tag
 from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, of_log_tables, with_inputs
 from replicator.pipelines.history.definition import History
@@ -92,7 +93,8 @@ class Pipelines:
         self.planner = Planner(
             self.config, self.lake, self.files.results(self.config.lake.pipelines_namespace)
         )
-        self.tables = ResultTables(self.config, self.lake)
+        index = RowLocationCache(self.config.mirror.state_dir, self.config.apply.max_index_size)
+        self.tables = ResultTables(self.config, self.lake, index)
         self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
 
     @classmethod

@@ -20,6 +20,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
+from replicator.lake.rows.locations import RowLocationCache
 from replicator.model.commit_marker import COMMIT_KEY, CommitMarker, PartitionProgress
 from replicator.model.common import now_ms
 from replicator.model.partitioning import PartitionField
@@ -54,11 +55,13 @@ class ResultTables:
     """Loads, creates and commits to the tables of results.
 
     Attributes:
+        index: where the rows of results are by their keys.
         latest: what the newest commits changed.
     """
 
     config: Config
     lake: Lake
+    index: RowLocationCache
     latest: LatestChanges = field(default_factory=LatestChanges)
 
     def load(self, name: TableName) -> LakeTable | None:
@@ -183,7 +186,9 @@ class ResultTables:
         properties = {**staged.properties, RECORD_KEY: record.to_json()}
         if costs is not None:
             properties[COSTS_KEY] = costs.to_json()
-        publish(self.lake, table, base, marker, replace(staged, properties=properties))
+        head = publish(self.lake, table, base, marker, replace(staged, properties=properties))
+        if staged.row_changes is not None:
+            self.index.committed(table, staged.row_changes, head)
         failpoints.reach("after-pipeline-commit")
         return marker
 

@@ -3,13 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator import failpoints
@@ -17,18 +14,15 @@ from replicator.errors import MissingRows
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.files.data_files import POSITIONS, by_file, stage_data
+from replicator.lake.files.data_files import FilePositions, by_file, stage_data
 from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.rows.locations import FileKeys, RowLocationCache
 from replicator.model.common import counted, quoted
 from replicator.pipelines.held import held_rows, plain_values
 from replicator.pipelines.inputs.states import WEIGHT
-from replicator.pipelines.literals import is_near
-
-_WANTED: Final = "_replicator_wanted"
-_PATH: Final = "_replicator_path"
-_POS: Final = "_replicator_pos"
+from replicator.pipelines.output.places import WANTED, Index, known_positions, searched_positions
 
 
 class KeyViolated(Exception):  # noqa: N818 - as the errors of the engine
@@ -71,16 +65,6 @@ def weighted(lake: Lake, table: LakeTable, changes: DataFrame) -> DataFrame:
     return changes.select(*columns, F.col(WEIGHT).cast("bigint"))
 
 
-def with_places(rows: DataFrame) -> DataFrame:
-    """Return rows of `rows_of`, each with its data file and its position there."""
-    return rows.select("*", F.col("_file").alias(_PATH), F.col("_pos").alias(_POS))
-
-
-def without_places(rows: pa.Table) -> pa.Table:
-    """Return the rows of `with_places` as they are."""
-    return rows.drop_columns([_PATH, _POS])
-
-
 def stage_changes(
     lake: Lake,
     table: LakeTable,
@@ -90,6 +74,7 @@ def stage_changes(
     *,
     held: pa.Table | None = None,
     placed: Sequence[pa.Table] = (),
+    index: RowLocationCache | None = None,
 ) -> StagedChanges:
     """Stage net changes of a table, as `weighted` returns them: `WEIGHT` counts copies, below 0 removed ones.
 
@@ -98,86 +83,117 @@ def stage_changes(
         place: columns that identify the removed rows, if not all rows; by default, `key`.
         held: the changes, if the driver holds them already.
         placed: rows of the table that the driver holds, with their places; others are searched.
+        index: where rows are by their key, as far as this process knows.
 
     Raises:
         KeyViolated: rows with the same key are added.
         MissingRows: rows must be removed that the table does not have.
     """
-    names = place or key
+    if held is None and (held := held_rows(changes, [table])) is not None:
+        changes = local_frame(lake.spark, held)
     if held is not None:
-        return _stage(lake, table, changes, held, key, names, placed)
-    if (few := held_rows(changes, [table])) is not None:
-        return _stage(lake, table, local_frame(lake.spark, few), few, key, names, placed)
+        known = None
+        if index is not None and not placed and not place:
+            known = Index.of(index, table, key, held)
+        return _Changes(lake, table, changes, held, key, place or key, placed, known).stage()
     kept = changes.persist()
     try:
-        return _stage(lake, table, kept, None, key, names, ())
+        return _Changes(lake, table, kept, None, key, place or key).stage()
     finally:
         kept.unpersist()
 
 
-def _stage(
-    lake: Lake,
-    table: LakeTable,
-    changes: DataFrame,
-    held: pa.Table | None,
-    key: Sequence[str],
-    place: Sequence[str],
-    placed: Sequence[pa.Table],
-) -> StagedChanges:
-    added, removed = _counts(changes, held)
-    if key:
-        _check_key(changes, held, key)
-    data = _stage_rows(lake, table, changes, held) if added else []
-    failpoints.reach("after-pipeline-files")
-    deletes = StagedDeletes()
-    if removed:
-        deletes = _stage_deletes(lake, table, changes, held, removed, place, placed)
-    return StagedChanges(Staged(data, deletes), added, removed)
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Net changes of a table.
 
+    Attributes:
+        rows: the changes.
+        held: the same if the driver holds them.
+        key, place, placed: see `stage_changes`.
+        index: where the removed rows are; None if they are searched.
+    """
 
-def _stage_deletes(
-    lake: Lake,
-    table: LakeTable,
-    changes: DataFrame,
-    held: pa.Table | None,
-    removed: int,
-    key: Sequence[str],
-    placed: Sequence[pa.Table],
-) -> StagedDeletes:
-    snapshot = table.snapshot_id
-    names = list(key) or [name for name in changes.columns if name != WEIGHT]
-    found = POSITIONS.empty_table() if held is None else _known_positions(held, names, placed)
-    if snapshot is not None and found.num_rows != removed:
-        gone = changes.where(F.col(WEIGHT) < 0).withColumn(_WANTED, -F.col(WEIGHT)).drop(WEIGHT)
-        found = _positions(rows_of(lake, table).where(_is_near(held, names)), gone, names, unique=bool(key))
-    if found.num_rows != removed or snapshot is None:
-        raise MissingRows(
-            f"{counted(removed, 'row')} of {table.namespace}.{table.name} must be replaced, and it has "
-            f"{found.num_rows:,} of them: others have changed it",
-            "compute it again: replicator pipeline rebuild NAME",
-        )
-    return stage_positions(lake, table, snapshot, by_file(found))
+    lake: Lake
+    table: LakeTable
+    rows: DataFrame
+    held: pa.Table | None
+    key: Sequence[str]
+    place: Sequence[str]
+    placed: Sequence[pa.Table] = ()
+    index: Index | None = None
 
+    def stage(self) -> StagedChanges:
+        added, removed = self._counts()
+        if self.key:
+            self._check_key()
+        new = self._stage_rows() if added else _Written([], [])
+        failpoints.reach("after-pipeline-files")
+        deletes = self._stage_deletes(removed) if removed else StagedDeletes()
+        changes = None if self.index is None else self.index.changes(new.located, new.files)
+        return StagedChanges(Staged(new.files, deletes, row_changes=changes), added, removed)
 
-def _counts(changes: DataFrame, held: pa.Table | None) -> tuple[int, int]:
-    if held is not None:
-        weights = held.column(WEIGHT).to_pylist()
-        return sum(w for w in weights if w > 0), -sum(w for w in weights if w < 0)
-    weight = F.col(WEIGHT)
-    row = changes.agg(F.sum(F.greatest(weight, F.lit(0))), F.sum(F.greatest(-weight, F.lit(0)))).collect()[0]
-    return int(row[0] or 0), int(row[1] or 0)
+    def _counts(self) -> tuple[int, int]:
+        if self.held is not None:
+            weights = self.held.column(WEIGHT).to_pylist()
+            return sum(w for w in weights if w > 0), -sum(w for w in weights if w < 0)
+        weight, none = F.col(WEIGHT), F.lit(0)
+        sums = self.rows.agg(F.sum(F.greatest(weight, none)), F.sum(F.greatest(-weight, none))).collect()[0]
+        return int(sums[0] or 0), int(sums[1] or 0)
 
-
-def _check_key(changes: DataFrame, held: pa.Table | None, key: Sequence[str]) -> None:
-    if held is not None:
-        rows = zip(*(plain_values(held.column(name)) for name in key), strict=True)
+    def _check_key(self) -> None:
+        if self.held is None:
+            check_unique(self.rows.where(F.col(WEIGHT) > 0), self.key, F.sum(WEIGHT))
+            return
+        rows = zip(*(plain_values(self.held.column(name)) for name in self.key), strict=True)
         copies = Counter[tuple[object, ...]]()
-        for values, weight in zip(rows, held.column(WEIGHT).to_pylist(), strict=True):
+        for values, weight in zip(rows, self.held.column(WEIGHT).to_pylist(), strict=True):
             copies[values] += max(weight, 0)
         if (twice := next((values for values, count in copies.items() if count > 1), None)) is not None:
-            raise KeyViolated(key, twice)
-        return
-    check_unique(changes.where(F.col(WEIGHT) > 0), key, F.sum(WEIGHT))
+            raise KeyViolated(self.key, twice)
+
+    def _stage_rows(self) -> "_Written":
+        if self.held is not None:
+            copies = [max(weight, 0) for weight in self.held.column(WEIGHT).to_pylist()]
+            places = [number for number, count in enumerate(copies) for _ in range(count)]
+            copied = self.held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64()))
+            if (written := _written(self.lake, self.table, copied, self.key)) is not None:
+                return written
+        repeated = F.explode(F.array_repeat(F.lit(0), F.col(WEIGHT).cast("int")))
+        rows = self.rows.where(F.col(WEIGHT) > 0).withColumn(WANTED, repeated)
+        return _Written(list(stage_data(self.lake, self.table, as_table(self.lake, self.table, rows))), None)
+
+    def _stage_deletes(self, removed: int) -> StagedDeletes:
+        snapshot = self.table.snapshot_id
+        found = [] if snapshot is None else self._removed(removed)
+        if (count := sum(len(of_file.positions) for of_file in found)) != removed or snapshot is None:
+            raise MissingRows(
+                f"{counted(removed, 'row')} of {self.table.namespace}.{self.table.name} must be replaced, and it has "
+                f"{count:,} of them: others have changed it",
+                "compute it again: replicator pipeline rebuild NAME",
+            )
+        return stage_positions(self.lake, self.table, snapshot, found)
+
+    def _removed(self, removed: int) -> list[FilePositions]:
+        """Return the positions of the removed rows."""
+        if self.index is not None:
+            return self.index.positions(self.lake, self.table, self._search)
+        if self.held is not None:
+            known = known_positions(self.held, self._identifying, self.placed)
+            if known.num_rows == removed:
+                return by_file(known)
+        return self._search()
+
+    @property
+    def _identifying(self) -> list[str]:
+        """The columns that identify the removed rows."""
+        return list(self.place) or [name for name in self.rows.columns if name != WEIGHT]
+
+    def _search(self) -> list[FilePositions]:
+        found = searched_positions(
+            self.lake, self.table, self.rows, self.held, self._identifying, unique=bool(self.place)
+        )
+        return by_file(found)
 
 
 def check_unique(rows: DataFrame, key: Sequence[str], count: SparkColumn | None = None) -> None:
@@ -187,22 +203,18 @@ def check_unique(rows: DataFrame, key: Sequence[str], count: SparkColumn | None 
         KeyViolated: some have.
     """
     columns = [F.col(quoted(name)) for name in key]
-    groups = rows.groupBy(*columns).agg((F.count(F.lit(1)) if count is None else count).alias(_WANTED))
-    found = groups.where(F.col(_WANTED) > 1).limit(1).toArrow()
+    groups = rows.groupBy(*columns).agg((F.count(F.lit(1)) if count is None else count).alias(WANTED))
+    found = groups.where(F.col(WANTED) > 1).limit(1).toArrow()
     if found.num_rows:
         raise KeyViolated(key, [plain_values(column)[0] for column in found.columns[: len(key)]])
 
 
-def _stage_rows(lake: Lake, table: LakeTable, changes: DataFrame, held: pa.Table | None) -> list[object]:
-    if held is not None:
-        copies = [max(weight, 0) for weight in held.column(WEIGHT).to_pylist()]
-        places = [number for number, count in enumerate(copies) for _ in range(count)]
-        copied = held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64()))
-        if (written := written_rows(lake, table, copied)) is not None:
-            return written
-    repeated = F.explode(F.array_repeat(F.lit(0), F.col(WEIGHT).cast("int")))
-    rows = changes.where(F.col(WEIGHT) > 0).withColumn(_WANTED, repeated)
-    return list(stage_data(lake, table, as_table(lake, table, rows)))
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """New data files, and the keys of the rows of each; None if they are not known."""
+
+    files: list[object]
+    located: list[FileKeys] | None
 
 
 def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame, *like: LakeTable) -> list[object]:
@@ -214,52 +226,14 @@ def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame, *like: LakeTable) 
 
 def written_rows(lake: Lake, table: LakeTable, rows: pa.Table) -> list[object] | None:
     """Write rows on the driver; return None if only Spark can."""
-    parts = writable_rows(table, rows)
-    return None if parts is None else [write_data(lake, table, part).file for part in parts]
+    written = _written(lake, table, rows, ())
+    return None if written is None else written.files
 
 
-def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:
-    """Return a condition that all removed rows meet, so that files without such rows are skipped."""
-    found = F.lit(True)
-    if held is not None:
-        gone = held.filter(pc.less(held.column(WEIGHT), 0))
-        for name in names:
-            if pa.types.is_nested(held.schema.field(name).type):
-                continue
-            condition = is_near(name, pc.unique(gone.column(name)))
-            found = found if condition is None else found & condition
-    return found
-
-
-def _known_positions(held: pa.Table, names: Sequence[str], placed: Sequence[pa.Table]) -> pa.Table:
-    """Return the positions of the removed rows among those that the driver holds, by the columns `names`.
-
-    They are not all if rows have copies, or if values are not equal as they are in SQL.
-    """
-    kinds = [held.schema.field(name).type for name in names]
-    places: dict[tuple[object, ...], tuple[object, object]] = {}
-    for rows in () if any(pa.types.is_floating(k) or pa.types.is_nested(k) for k in kinds) else placed:
-        values = zip(*(plain_values(rows.column(name)) for name in names), strict=True)
-        where = zip(rows.column(_PATH).to_pylist(), rows.column(_POS).to_pylist(), strict=True)
-        for value, place in zip(values, where, strict=True):
-            if places.setdefault(value, place) != place:
-                return POSITIONS.empty_table()
-    gone = held.filter(pc.less(held.column(WEIGHT), 0)) if places else held.slice(0, 0)
-    wanted = zip(*(plain_values(gone.column(name)) for name in names), strict=True)
-    found = [places[values] for values in wanted if values in places]
-    return pa.table({"file_path": [p for p, _ in found], "pos": [n for _, n in found]}, schema=POSITIONS)
-
-
-def _positions(stored: DataFrame, gone: DataFrame, names: Sequence[str], *, unique: bool) -> pa.Table:
-    """Return the positions of the removed rows, by the columns `names`; of equal rows, as many as are removed."""
-    places = [F.col("_file").alias(_PATH), F.col("_pos").alias(_POS)]
-    stored = stored.select(*(F.col(quoted(name)) for name in names), *places)
-    wanted = gone.select(*(F.col(quoted(n)).alias(f"_replicator_g{i}") for i, n in enumerate(names)), _WANTED)
-    same = [stored[quoted(n)].eqNullSafe(F.col(f"_replicator_g{i}")) for i, n in enumerate(names)]
-    found = stored.join(F.broadcast(wanted), reduce(SparkColumn.__and__, same))
-    if not unique:
-        alike = Window.partitionBy(*(F.col(quoted(name)) for name in names)).orderBy(_PATH, _POS)
-        found = found.withColumn("_replicator_nth", F.row_number().over(alike))
-        found = found.where(F.col("_replicator_nth") <= F.col(_WANTED))
-    chosen = found.select(F.col(_PATH).alias("file_path"), F.col(_POS).alias("pos"))
-    return chosen.toArrow().cast(POSITIONS)
+def _written(lake: Lake, table: LakeTable, rows: pa.Table, key: Sequence[str]) -> _Written | None:
+    if (parts := writable_rows(table, rows)) is None:
+        return None
+    data = [write_data(lake, table, part) for part in parts]
+    keys = [part.rows.select(list(key)) for part in parts]
+    located = [FileKeys(of_file, each.ref) for of_file, each in zip(keys, data, strict=True)]
+    return _Written([each.file for each in data], located)

@@ -345,7 +345,9 @@ class Refresh:
         lake, record, reached = self.tables.lake, self._record(states), self._reached(states)
         changes = weighted(lake, table, views.frames[net])
         held = views.held.get(net) if changes is views.frames[net] else None
-        found = stage_changes(lake, table, changes, self._plan.key, held=held, placed=views.placed)
+        found = stage_changes(
+            lake, table, changes, self._plan.key, held=held, placed=views.placed, index=self.tables.index
+        )
         if log is not None:
             self._changelog.append(log, table, changes, record, reached, held=held)
         self.tables.commit(table, found.staged, record, reached, costs=self._costs_after(images))

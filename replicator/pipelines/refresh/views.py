@@ -16,7 +16,7 @@ from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import quoted
 from replicator.pipelines.held import held_rows
 from replicator.pipelines.literals import is_near
-from replicator.pipelines.output.writer import with_places, without_places
+from replicator.pipelines.output.places import with_places, without_places
 from replicator.pipelines.query.analysis import ORIGIN
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Narrow, Step

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,10 +15,12 @@ from replicator import failpoints
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import changes
 from replicator.errors import LakeUnavailable
-from replicator.lake.catalog.tables import LakeTable
+from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.rows.locations import ReadCost, RowLocationCache
 from replicator.maintenance.plan import Step
 from replicator.operations.maintain import maintain
 from replicator.operations.status.read import read_status
+from replicator.pipelines import service
 from replicator.pipelines.checking import check_result
 from replicator.pipelines.files import chosen
 from replicator.pipelines.inputs import states
@@ -25,7 +28,7 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.inputs.states import InputState
-from replicator.pipelines.output import check_log
+from replicator.pipelines.output import check_log, writer
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed
@@ -407,6 +410,40 @@ def consumed(lake: LakeHarness, start: Cursor | str, rows: Counter[tuple[object,
             rows[tuple(row.values())] += -1 if gone else 1
     assert isinstance(cursor, Cursor)
     return cursor
+
+
+def test_rows_are_found_by_their_key_without_a_search(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number is null in some rows, and maintenance moves rows to other files."""
+    searches: list[str] = []
+
+    def search(lake: Lake, table: LakeTable, *args: Any, **options: Any) -> pa.Table:
+        searches.append(table.name)
+        return searched(lake, table, *args, **options)
+
+    searched = writer.searched_positions
+    monkeypatch.setattr(writer, "searched_positions", search)
+    monkeypatch.setattr(service, "RowLocationCache", lambda *_: RowLocationCache(cost=ReadCost(0, 0)))
+    source = Source(15, alters=0, truncates=False)
+    source.start(["bigint"], 40)
+    config = lake.config(maintenance={"merge_files": 2})
+    files, round_ = PipelineLake(lake, config), Round(lake, source)
+    query = "SELECT number, id, `a name` FROM shop.t0_bigint"
+    files.define("keyed", f"-- key: number, id\n{query}")
+    pipelines = files.pipelines()
+    for number in range(5):
+        round_.write(transactions=20)
+        (result,) = pipelines.refresh(ends_reader(config)())
+        assert isinstance(result, Refreshed)
+        tables = [(table.name, table, rows_at(table, None)) for table in source.tables]
+        assert files.rows("keyed") == oracle(duck(query), tables)
+        if number in (2, 3):
+            ResultUpkeep(config).run(pipelines.lake, [TableName("shop_pipelines", "keyed")])
+    assert not searches
+    table = pipelines.lake.load("shop_pipelines", "keyed")
+    assert table is not None
+    assert "replace" in {str(snapshot.operation()) for snapshot in table.java.snapshots()}
 
 
 def test_changes_that_the_driver_holds_are_those_of_the_changelog(
