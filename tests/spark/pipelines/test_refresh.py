@@ -28,7 +28,7 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.inputs.states import InputState
-from replicator.pipelines.output import check_log, writer
+from replicator.pipelines.output import check_log, places, writer
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.service import NotRefreshed
@@ -422,7 +422,7 @@ def test_rows_are_found_by_their_key_without_a_search(
         searches.append(table.name)
         return searched(lake, table, *args, **options)
 
-    searched = writer.searched_positions
+    searched = places.searched_positions
     monkeypatch.setattr(writer, "searched_positions", search)
     monkeypatch.setattr(service, "RowLocationCache", lambda *_: RowLocationCache(cost=ReadCost(0, 0)))
     source = Source(15, alters=0, truncates=False)
