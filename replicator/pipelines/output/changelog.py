@@ -197,7 +197,10 @@ def logged_rows(changes: pa.Table, key: Sequence[str], entry: Mapping[str, objec
         name: pa.repeat(pa.scalar(value, arrow_type(LakeType.parse(kind))), len(weights))
         for (name, kind), value in ((field, entry.get(field[0])) for field in CHANGE_FIELDS)
     }
-    fields |= {"kind": pa.array([str(kind) for kind, _ in kinds]), "op": pa.array([op for _, op in kinds])}
+    fields |= {
+        "kind": pa.array([str(kind) for kind, _ in kinds], pa.string()),
+        "op": pa.array([op for _, op in kinds], pa.string()),
+    }
     rows = changes.drop_columns([WEIGHT])
     change = pa.StructArray.from_arrays(list(fields.values()), list(fields))
     return rows.append_column(change_column(rows.column_names), change).take(pa.array(repeated, pa.int64()))

@@ -473,13 +473,16 @@ def test_changes_that_the_driver_holds_are_those_of_the_changelog(
     for name, columns in (("typed", values), ("nested", nested)):
         pipelines.define(name, f"-- changelog: true\nSELECT {columns} FROM shop.t0_bigint")
         pipelines.define(f"{name}_copy", f"SELECT * FROM shop_pipelines.{name}")
+    whole = "-- refresh: full\n-- changelog: true\nSELECT count(*) * 0 AS same FROM shop.t0_bigint"
+    pipelines.define("whole", whole)
+    pipelines.define("whole_copy", "SELECT * FROM shop_pipelines.whole")
     for name, (header, query) in STAGES.items():
         pipelines.define(name, header + query)
     for transactions in (20, 20, 10):
         round_.write(transactions=transactions)
         pipelines.refreshed()
         assert_stages(pipelines, source)
-        for name in ("typed", "nested"):
+        for name in ("typed", "nested", "whole"):
             both = (lake.rows(each, "shop_pipelines") for each in (name, f"{name}_copy"))
             rows, copied = (sorted(map(str, found)) for found in both)
             assert rows == copied
