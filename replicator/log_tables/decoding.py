@@ -81,8 +81,8 @@ class LogDecoding:
         values = values_of(records)
         if unread := self.unread_writers(values):
             return Decoded(records.slice(0, 0), BAD.empty_table(), writers=unread)
-        found = self.unknown(values)
         parsed = self._parse(values)
+        found = self.unknown(values, parsed)
         columns, reason = self._columns(parsed, len(values))
         reason = self._refused(values, found, reason)
         is_bad = pc.is_valid(reason)
@@ -98,15 +98,17 @@ class LogDecoding:
         )
         return Decoded(rows.filter(pc.invert(is_bad)), bad.filter(is_bad), found)
 
-    def unknown(self, values: pa.BinaryArray) -> Shape:
-        """Return the fields that are no columns; none if they are left out."""
+    def unknown(self, values: pa.BinaryArray, parsed: ParsedEvents | None = None) -> Shape:
+        """Return the fields that are no columns; none if they are left out. `parsed` are the others, if known."""
         if self.policy == "discard":
             return {}
         if self.format == "avro":
             return lacking(self.shape, avro_events.shape_in(values, self.writers, nested=self.nested))
         if self.format != "json":
             return {}
-        return json_events.unknown_fields(values, self.shape, nested=self.nested)
+        if parsed is not None:
+            values = values.filter(json_events.may_have_others(values, parsed))
+        return json_events.unknown_fields(values, self.shape, nested=self.nested) if len(values) else {}
 
     def unread_writers(self, values: pa.BinaryArray) -> frozenset[int]:
         """Return the ids of writer schemas of events that are not known."""

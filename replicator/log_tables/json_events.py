@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any, Final
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -133,6 +134,38 @@ def unknown_fields(values: pa.BinaryArray, shape: Shape, *, nested: bool) -> Sha
             new = {name: kind for name, kind in types.items() if name not in known}
             found = merged(found, _inside(path, new)) if new else found
     return found
+
+
+def may_have_others(values: pa.BinaryArray, parsed: ParsedEvents) -> pa.BooleanArray:
+    """Return which events may have further fields than those that were parsed.
+
+    Each name is a quote and a colon in the text. If there are as many as fields with a value, there is no other name.
+    """
+    names, spaced = _colons(texts_of(values))
+    return pa.array((names != _present(parsed.fields, len(values))) | (spaced > 0))
+
+
+def _present(fields: Mapping[str, Values], count: int) -> Any:
+    """Return how many fields each event has, those of records too, whose value is not null."""
+    found = np.zeros(count, np.int64)
+    for values in fields.values():
+        if isinstance(values, tuple):
+            found += values[0].to_numpy(zero_copy_only=False) + _present(values[1], count)
+        else:
+            found += pc.is_valid(values).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _colons(texts: pa.StringArray) -> tuple[Any, Any]:
+    """Return how many colons of each text follow a quote, and how many follow space."""
+    _, ends, content = texts.buffers()
+    places = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    letters = np.frombuffer(content or b"", np.uint8)[places[0] : places[-1]]
+    before = np.flatnonzero(letters[1:] == ord(":"))
+    kinds = letters[before]
+    quoted, spaced = before[kinds == ord('"')], before[kinds <= ord(" ")]
+    counts = (np.diff(np.searchsorted(found, places - places[0])) for found in (quoted, spaced))
+    return next(counts), next(counts)
 
 
 def _records_at(objects: pa.StringArray, path: Path) -> pa.StringArray:

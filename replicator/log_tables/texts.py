@@ -38,11 +38,12 @@ def converted(texts: pa.StringArray, kind: LakeType) -> pa.Array:
         case "boolean":
             return _chosen({"true": True, "false": False}, texts)
         case "int" | "long":
-            return _all_or_each(_matching(texts, _INTEGER), arrow_type(kind), int)
+            digits = pc.all(pc.ascii_is_decimal(texts)).as_py()
+            return _all_or_each(texts if digits else _matching(texts, _INTEGER), arrow_type(kind), int)
         case "float" | "double":
-            numbers = pc.or_(
-                pc.match_substring_regex(texts, _NUMBER), pc.match_substring_regex(texts, _NO_NUMBERS)
-            )
+            numbers = pc.match_substring_regex(texts, _NUMBER)
+            if not pc.all(numbers).as_py():
+                numbers = pc.or_(numbers, pc.match_substring_regex(texts, _NO_NUMBERS))
             return pc.if_else(numbers, texts, None).cast(arrow_type(kind))
         case "decimal":
             return _decimals(_matching(texts, _NUMBER), kind)
