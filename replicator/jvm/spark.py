@@ -55,10 +55,6 @@ _DEFAULT_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _WIDE_ROWS: Final = "-XX:-DontCompileHugeMethods"
 """Generated code for a row of only a few columns exceeds HotSpot's 8,000-byte limit and would never be JIT-compiled."""
 
-_SWITCH_S: Final = 0.0005
-"""How long a thread may keep Python's lock while others wait for it, in seconds. A thread waits for the lock after each
-call to Java, and a refresh makes a thousand. With Python's default, 5 ms, they take twice as long beside a busy thread.
-"""
 _OFTEN_USED: Final = ("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions")
 """Classes that PySpark looks up whenever it builds an expression."""
 
@@ -84,7 +80,6 @@ def build_session(config: Config) -> SparkSession:
             SparkContext._ensure_initialized(gateway=_java(config, conf, java))  # noqa: SLF001
         session = builder.getOrCreate()
     _remember_classes(session._jvm)  # noqa: SLF001 no public way
-    sys.setswitchinterval(_SWITCH_S)
     session.sparkContext.setLogLevel("ERROR")
     # Py4J logs each error of a foreachBatch function with two stack traces; the mirror reports these errors itself.
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
