@@ -140,6 +140,7 @@ def may_have_others(values: pa.BinaryArray, parsed: ParsedEvents) -> pa.BooleanA
     """Return which events may have further fields than those that were parsed.
 
     Each name is a quote and a colon in the text. If there are as many as fields with a value, there is no other name.
+    That is not known if space may be between a name and its colon.
     """
     names, spaced = _colons(texts_of(values))
     return pa.array((names != _present(parsed.fields, len(values))) | (spaced > 0))

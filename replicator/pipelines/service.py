@@ -155,6 +155,8 @@ class Pipelines:
                 stopped[result.table] = pipeline.name
         on_pipeline("", total, total)
         self._note_checks(ends.boundary)
+        # Those that read a result are refreshed in the same round.
+        self.tables.latest.forget()
         return results
 
     def of_log_tables(self, names: Collection[str] = ()) -> list[str]:

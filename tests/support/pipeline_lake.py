@@ -127,3 +127,17 @@ def oracle(
             connection.register("given", arrow)
             connection.execute(f'CREATE TABLE shop."{name}" AS SELECT * FROM given')
         return Counter(connection.execute(query).fetchall())
+
+
+def duck(query: str) -> str:
+    """Return a query of the tests as DuckDB reads it."""
+    return (
+        query.replace("`code``x`", '"code`x"')
+        .replace("`a name`", '"a name"')
+        .replace("sum(id)", "sum(id)::bigint")
+    )
+
+
+def boundary(at: tuple[int, int]) -> Boundary:
+    """Return the boundary at a binlog file's number and an offset."""
+    return Boundary(f"mysql-bin.{at[0]:06d}", at[1])

@@ -140,14 +140,19 @@ def stage_rows(
     if change.written is not None:
         return StagedRows(list(change.written.files), change.written.located)
     if parts is not None:
-        written = [write_data(lake, table, part) for part in parts]
-        located = [
-            FileKeys(part.rows.select(change.key), data.ref)
-            for part, data in zip(parts, written, strict=True)
-        ]
-        return StagedRows([data.file for data in written], located, written)
+        return write_parts(lake, table, parts, change.key)
     data = stage_data(lake, table, cast_to_table(change.frame(), table.columns()))
     if change.rows is None or len(data) != 1 or table.is_partitioned or table.is_sorted:
         return StagedRows(data)
     # One task wrote one file, in the order of the rows that it was given.
     return StagedRows(data, [FileKeys(change.rows[1], data_file_ref(table, data[0]))])
+
+
+def write_parts(
+    lake: Lake, table: LakeTable, parts: Sequence[PartitionRows], key: Sequence[str]
+) -> StagedRows:
+    """Write rows on the driver, as `writable_rows` returned them; `key` are the columns of their keys."""
+    written = [write_data(lake, table, part) for part in parts]
+    keys = [part.rows.select(list(key)) for part in parts]
+    located = [FileKeys(of_file, data.ref) for of_file, data in zip(keys, written, strict=True)]
+    return StagedRows([data.file for data in written], located, written)

@@ -24,6 +24,10 @@ class LatestChanges:
         if rows is not None:
             self._held[changelog.uuid] = marker, rows
 
+    def forget(self) -> None:
+        """Forget all rows."""
+        self._held.clear()
+
     def after(self, changelog: LakeTable, commit: int) -> pa.Table | None:
         """Return the rows that a changelog, as it was loaded, has from after a commit; None if they are not held."""
         if (held := self._held.get(changelog.uuid)) is None:

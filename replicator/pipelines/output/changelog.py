@@ -98,14 +98,16 @@ class ResultChangelog:
         base, offset, lake = log.marker(), next_number(table, record.name), self.tables.lake
         entry = entry_of(reached, offset, 1 if base is None else base.sequence + 1)
         rows = None if held is None or corrects else logged_rows(held, record.key, entry)
-        staged = None if rows is None else written_rows(lake, log, rows)
-        if staged is None:
+        written = None if rows is None else written_rows(lake, log, rows)
+        if written is None:
             frame = logged(changes, record.key, entry)
             if corrects:
                 change = change_column([name for name in changes.columns if name != WEIGHT])
                 frame = frame.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
-            staged = stage_rows(lake, log, frame, table)
-        marker = self.tables.commit(log, Staged(staged), record, reached, offset)
+            files = stage_rows(lake, log, frame, table)
+        else:
+            files = written.files
+        marker = self.tables.commit(log, Staged(files), record, reached, offset)
         self.tables.latest.note(log, marker, rows)
         failpoints.reach("between-pipeline-commits")
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.data_files import POSITIONS, FilePositions
 from replicator.lake.files.spark_tables import rows_of
-from replicator.lake.rows.locations import FileKeys, RowChanges, RowLocationCache, RowLocations
+from replicator.lake.rows.locations import RowLocationCache, RowLocations
 from replicator.lake.rows.search import locate
 from replicator.model.common import quoted
 from replicator.pipelines.held import plain_values
@@ -78,10 +78,6 @@ class Index:
         found = search()
         known.searched_s += time.monotonic() - began
         return found
-
-    def changes(self, written: Sequence[FileKeys] | None, files: Sequence[object]) -> RowChanges:
-        """Return what a commit changes; `written` are the keys of its new data files, None if they are not known."""
-        return RowChanges(self.known, self.gone, written, () if written is not None else files)
 
 
 def _is_near(held: pa.Table | None, names: Sequence[str]) -> SparkColumn:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -16,9 +17,10 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import FilePositions, by_file, stage_data
 from replicator.lake.files.deletes import StagedDeletes, stage_positions
-from replicator.lake.files.driver_files import writable_rows, write_data
+from replicator.lake.files.driver_files import writable_rows
 from replicator.lake.files.spark_tables import rows_of
-from replicator.lake.rows.locations import FileKeys, RowLocationCache
+from replicator.lake.rows.locations import RowChanges, RowLocationCache
+from replicator.lake.strategies.split import StagedRows, write_parts
 from replicator.model.common import counted, quoted
 from replicator.pipelines.held import held_rows, plain_values
 from replicator.pipelines.inputs.states import WEIGHT
@@ -127,10 +129,12 @@ class _Changes:
         added, removed = self._counts()
         if self.key:
             self._check_key()
-        new = self._stage_rows() if added else _Written([], [])
+        new = self._stage_rows() if added else StagedRows([], [])
         failpoints.reach("after-pipeline-files")
         deletes = self._stage_deletes(removed) if removed else StagedDeletes()
-        changes = None if self.index is None else self.index.changes(new.located, new.files)
+        changes, index = None, self.index
+        if index is not None:
+            changes = RowChanges(index.known, index.gone, new.located, new.files)
         return StagedChanges(Staged(new.files, deletes, row_changes=changes), added, removed)
 
     def _counts(self) -> tuple[int, int]:
@@ -152,16 +156,16 @@ class _Changes:
         if (twice := next((values for values, count in copies.items() if count > 1), None)) is not None:
             raise KeyViolated(self.key, twice)
 
-    def _stage_rows(self) -> "_Written":
+    def _stage_rows(self) -> StagedRows:
         if self.held is not None:
             copies = [max(weight, 0) for weight in self.held.column(WEIGHT).to_pylist()]
             places = [number for number, count in enumerate(copies) for _ in range(count)]
             copied = self.held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64()))
-            if (written := _written(self.lake, self.table, copied, self.key)) is not None:
+            if (written := written_rows(self.lake, self.table, copied, self.key)) is not None:
                 return written
         repeated = F.explode(F.array_repeat(F.lit(0), F.col(WEIGHT).cast("int")))
         rows = self.rows.where(F.col(WEIGHT) > 0).withColumn(WANTED, repeated)
-        return _Written(list(stage_data(self.lake, self.table, as_table(self.lake, self.table, rows))), None)
+        return StagedRows(stage_data(self.lake, self.table, as_table(self.lake, self.table, rows)))
 
     def _stage_deletes(self, removed: int) -> StagedDeletes:
         snapshot = self.table.snapshot_id
@@ -209,31 +213,14 @@ def check_unique(rows: DataFrame, key: Sequence[str], count: SparkColumn | None 
         raise KeyViolated(key, [plain_values(column)[0] for column in found.columns[: len(key)]])
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """New data files, and the keys of the rows of each; None if they are not known."""
-
-    files: list[object]
-    located: list[FileKeys] | None
-
-
-def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame, *like: LakeTable) -> list[object]:
+def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame, *like: LakeTable) -> list[Any]:
     """Stage rows that are added to a table: by the driver if they are few; `like` are others with such rows."""
     few = held_rows(rows, [table, *like])
     written = None if few is None else written_rows(lake, table, few)
-    return list(stage_data(lake, table, as_table(lake, table, rows))) if written is None else written
+    return stage_data(lake, table, as_table(lake, table, rows)) if written is None else written.files
 
 
-def written_rows(lake: Lake, table: LakeTable, rows: pa.Table) -> list[object] | None:
+def written_rows(lake: Lake, table: LakeTable, rows: pa.Table, key: Sequence[str] = ()) -> StagedRows | None:
     """Write rows on the driver; return None if only Spark can."""
-    written = _written(lake, table, rows, ())
-    return None if written is None else written.files
-
-
-def _written(lake: Lake, table: LakeTable, rows: pa.Table, key: Sequence[str]) -> _Written | None:
-    if (parts := writable_rows(table, rows)) is None:
-        return None
-    data = [write_data(lake, table, part) for part in parts]
-    keys = [part.rows.select(list(key)) for part in parts]
-    located = [FileKeys(of_file, each.ref) for of_file, each in zip(keys, data, strict=True)]
-    return _Written([each.file for each in data], located)
+    parts = writable_rows(table, rows)
+    return None if parts is None else write_parts(lake, table, parts, key)
