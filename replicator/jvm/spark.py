@@ -102,7 +102,9 @@ def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
 
     Without a schema, times without a zone stay such. PySpark would give them the zone of the session.
     """
-    return spark.createDataFrame(rows, schema or from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
+    # PySpark fails for a nested column that has no chunk.
+    chunked = rows if rows.num_rows else rows.schema.empty_table()
+    return spark.createDataFrame(chunked, schema or from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
 def own_session(session: SparkSession) -> SparkSession:

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
+from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
 
 MOST_ROWS: Final = 50_000
@@ -19,6 +21,16 @@ def held_rows(rows: DataFrame, tables: Iterable[LakeTable]) -> pa.Table | None:
     most = _most(max((table.row_bytes for table in tables), default=0.0))
     found = rows.limit(most + 1).toArrow()
     return found if found.num_rows <= most else None
+
+
+def held_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
+    """Return held rows as a frame of one partition. Spark knows that, so it groups and joins them without a shuffle."""
+    return local_frame(spark, rows, schema).coalesce(1)
+
+
+def spelt(rows: pa.Table, name: str) -> str:
+    """Return the name of a column as rows have it; its letter case may differ."""
+    return str(next(known for known in rows.column_names if known.lower() == name.lower()))
 
 
 def plain_values(column: pa.ChunkedArray) -> list[object]:

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.errors import LakeUnavailable, PipelineUnfit, Unsettled
-from replicator.jvm.spark import check_java, first_line, local_frame
+from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import quoted
 from replicator.model.position import PackedPosition
-from replicator.pipelines.held import held_rows
+from replicator.pipelines.held import held_frame, held_rows
 from replicator.pipelines.history.changes import (
     ChangeLogRows,
     as_events,
@@ -236,7 +236,7 @@ class HistoryRefresh:
     def _held(self, changes: DataFrame, log: ChangeLogRows) -> tuple[DataFrame, pa.Table | None]:
         """Return changes, held by the driver if they are few."""
         few = held_rows(changes, [log.changelog])
-        return changes if few is None else local_frame(self.tables.lake.spark, few, changes.schema), few
+        return changes if few is None else held_frame(self.tables.lake.spark, few, changes.schema), few
 
     def _at_boundary(self, parts: "_Parts") -> InputState:
         """Return the mirror with its rows at the boundary."""

@@ -18,12 +18,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from replicator.errors import Unsettled
-from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_snapshot
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
-from replicator.pipelines.held import held_rows
+from replicator.pipelines.held import held_frame, held_rows
 from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.latest import LatestChanges
@@ -87,7 +86,7 @@ class InputState:
     def changed(self) -> DataFrame:
         """Return the image before, with weight -1, and after, with weight 1, of each change in between."""
         if self.held is not None:
-            return local_frame(self.lake.spark, self.held)
+            return held_frame(self.lake.spark, self.held)
         if self.images is None:
             raise AssertionError("the changes of an input without a changelog are not known")
         at = self._struct()
@@ -269,7 +268,7 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
     state = replace(state, images=images)
     if (few := held_rows(images, [changelog])) is not None:
         found = _with_images(state, few)
-        return replace(found, images=local_frame(state.lake.spark, few)) if found.pending.later else found
+        return replace(found, images=held_frame(state.lake.spark, few)) if found.pending.later else found
     at = F.col(quoted(state.at))
     meta = images.select(*(at.getField(field).alias(field) for field in META)).limit(MOST_ROWS + 1).toArrow()
     if meta.num_rows <= MOST_ROWS:

@@ -37,6 +37,12 @@ def without_places(rows: pa.Table) -> pa.Table:
     return rows.drop_columns([_PATH, _POS])
 
 
+def is_found_by_key(rows: pa.Schema, key: Sequence[str]) -> bool:
+    """Return whether rows can be found by their key: there is one, and its values are equal as they are in SQL."""
+    types = [rows.field(name).type for name in key]
+    return bool(key) and not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in types)
+
+
 @dataclass(frozen=True, slots=True)
 class Index:
     """The index of the rows of a result by their key, for one commit.
@@ -55,9 +61,7 @@ class Index:
         cls, cache: RowLocationCache, table: LakeTable, key: Sequence[str], held: pa.Table
     ) -> "Index | None":
         """Return the index for net changes that the driver holds; None if rows cannot be found by their key."""
-        types = [held.schema.field(name).type for name in key]
-        unfit = any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in types)
-        if not key or unfit or not set(key) <= table.columns().keys():
+        if not is_found_by_key(held.schema, key) or not set(key) <= table.columns().keys():
             return None
         gone = held.filter(pc.less(held.column(WEIGHT), 0)).select(list(key))
         return cls(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from replicator import failpoints
@@ -30,6 +31,7 @@ from replicator.model.types import LakeType
 from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
+from replicator.pipelines.output.small_results import SmallResults
 from replicator.pipelines.query.names import TableName
 
 _COMMENT = "comment"
@@ -57,12 +59,14 @@ class ResultTables:
     Attributes:
         index: where the rows of results are by their keys.
         latest: what the newest commits changed.
+        small: the rows of small results.
     """
 
     config: Config
     lake: Lake
     index: RowLocationCache
     latest: LatestChanges = field(default_factory=LatestChanges)
+    small: SmallResults = field(default_factory=SmallResults)
 
     def load(self, name: TableName) -> LakeTable | None:
         """Load a table; None if there is none.
@@ -157,12 +161,14 @@ class ResultTables:
         reached: Reached,
         offset: int | None = None,
         costs: Costs | None = None,
+        net: pa.Table | None = None,
     ) -> CommitMarker:
         """Make staged rows visible, together with the marker and the record, in one atomic commit; return the marker.
 
         `offset` is the number of the result's commit; None for the next one of `table`, which is the result itself.
         A commit that its changelog does not have repeats the number before.
-        `costs` is what its refreshes took; None if nothing is to be recorded.
+        `costs` is what its refreshes took; None if nothing is to be recorded. `net` are the changes that are staged, if
+        the driver holds them.
 
         Raises:
             FencedError, CommitConflict, LakeUnavailable: as `publish`; nothing was committed.
@@ -186,7 +192,9 @@ class ResultTables:
         properties = {**staged.properties, RECORD_KEY: record.to_json()}
         if costs is not None:
             properties[COSTS_KEY] = costs.to_json()
+        since = table.snapshot_id
         head = publish(self.lake, table, base, marker, replace(staged, properties=properties))
+        self.small.committed(table.uuid, since, head, net, record.key)
         if staged.row_changes is not None:
             self.index.committed(table, staged.row_changes, head)
         failpoints.reach("after-pipeline-commit")

@@ -4,7 +4,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -15,6 +17,7 @@ from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import rows_of
 from replicator.pipelines.costs import COSTS_KEY, Costs
+from replicator.pipelines.held import spelt
 from replicator.pipelines.inputs.appended import since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
@@ -258,11 +261,20 @@ class Refresh:
         for used in self._plan.inputs:
             found = states[used.name]
             views.add(used.now, united(used, [(state.table.name, state.now()) for state in found]))
+            if not used.name.is_pattern and found[0].table.kind is InputKind.RESULT:
+                views.small[used.now] = partial(self._small_input, found[0])
             if all(state.has_images for state in found):
                 changed = united(used, [(state.table.name, state.changed()) for state in found])
                 views.add(used.changed, changed, None if used.name.is_pattern else found[0].held)
         if table is not None:
             views.add(self._plan.output, rows_of(self.tables.lake, table))
+            small = self.tables.small
+            views.small[self._plan.output] = partial(small.rows, self.tables.lake, table, self._plan.key)
+
+    def _small_input(self, state: InputState) -> pa.Table | None:
+        """Return the named columns of a small result that is an input; None if it is not small."""
+        rows = self.tables.small.rows(self.tables.lake, state.table.table, state.table.key)
+        return None if rows is None else pa.table({n: rows.column(spelt(rows, n)) for n in state.columns})
 
     @property
     def _changelog(self) -> ResultChangelog:
@@ -350,7 +362,7 @@ class Refresh:
         )
         if log is not None:
             self._changelog.append(log, table, changes, record, reached, held=held)
-        self.tables.commit(table, found.staged, record, reached, costs=self._costs_after(images))
+        self.tables.commit(table, found.staged, record, reached, costs=self._costs_after(images), net=held)
         return found
 
     def _check(self, rows: DataFrame, checks: Sequence[Expectation]) -> None:

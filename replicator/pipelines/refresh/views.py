@@ -11,10 +11,9 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import quoted
-from replicator.pipelines.held import held_rows
+from replicator.pipelines.held import held_frame, held_rows, spelt
 from replicator.pipelines.literals import is_near
 from replicator.pipelines.output.places import with_places, without_places
 from replicator.pipelines.query.analysis import ORIGIN
@@ -36,6 +35,7 @@ class Views:
         frames: view → its rows.
         held: view → its rows, if the driver holds them.
         placed: rows of the result that steps read and the driver holds, with their places; see `with_places`.
+        small: view of a result → what returns all its rows if the driver holds them, else None.
     """
 
     spark: SparkSession
@@ -44,8 +44,9 @@ class Views:
     frames: dict[str, DataFrame] = field(default_factory=dict)
     held: dict[str, pa.Table] = field(default_factory=dict)
     placed: list[pa.Table] = field(default_factory=list)
+    small: dict[str, Callable[[], pa.Table | None]] = field(default_factory=dict)
     _persisted: list[DataFrame] = field(default_factory=list)
-    _read: dict[tuple[Narrow, ...], DataFrame] = field(default_factory=dict)
+    _read: dict[tuple[str, tuple[Narrow, ...]], DataFrame] = field(default_factory=dict)
 
     def add(self, name: str, rows: DataFrame, held: pa.Table | None = None) -> None:
         """Let queries read rows under a name; `held` are the same rows if the driver holds them."""
@@ -57,7 +58,7 @@ class Views:
     def keep(self, name: str, rows: DataFrame) -> None:
         """Compute rows now, once, and let queries read them under a name."""
         if (few := held_rows(rows, self.tables)) is not None:
-            self.add(name, local_frame(self.spark, few), few)
+            self.add(name, held_frame(self.spark, few), few)
             return
         kept = rows.persist()
         self._persisted.append(kept)
@@ -100,26 +101,39 @@ class Views:
                 self.frames[view].createOrReplaceTempView(quoted(view))
 
     def _narrower(self, view: str, narrows: tuple[Narrow, ...]) -> DataFrame:
-        """Return the rows of a view that are needed; those of the result are read once for all steps and the commit."""
-        if view == self.output and narrows in self._read:
-            return self._read[narrows]
-        conditions = [found for narrow in narrows if (found := self._condition(narrow)) is not None]
-        rows = reduce(DataFrame.where, conditions, self.frames[view])
-        if view == self.output and conditions:
+        """Return the rows of a view that are needed; those of results are read once for all steps and the commit."""
+        if (view, narrows) in self._read:
+            return self._read[view, narrows]
+        if (small := self.small[view]() if view in self.small else None) is not None:
+            rows = held_frame(self.spark, reduce(self._near, narrows, small))
+        else:
+            conditions = [found for narrow in narrows if (found := self._condition(narrow)) is not None]
+            rows = reduce(DataFrame.where, conditions, self.frames[view])
+            if view != self.output or not conditions:
+                return rows
             if (few := held_rows(with_places(rows), self.tables)) is not None:
                 self.placed.append(few)
-                rows = local_frame(self.spark, without_places(few))
-            self._read[narrows] = rows
+                rows = held_frame(self.spark, without_places(few))
+        self._read[view, narrows] = rows
         return rows
 
     def _condition(self, narrow: Narrow) -> SparkColumn | None:
         """Return the condition of a narrower view; None if the values are not held, or are no literals."""
-        if (rows := self.held.get(narrow.by)) is None:
-            return None
-        # Names of columns may differ in letter case.
-        names = [name for name in rows.column_names if name.lower() == narrow.by_column.lower()]
-        values = pc.unique(rows.column(names[0]))
-        return is_near(narrow.column, values)
+        values = self._values(narrow)
+        return None if values is None else is_near(narrow.column, values)
+
+    def _near(self, rows: pa.Table, narrow: Narrow) -> pa.Table:
+        """Return the held rows of a narrower view; all if the values are not held, or are of another type."""
+        values, column = self._values(narrow), rows.column(spelt(rows, narrow.column))
+        kind = column.type
+        if values is None or values.type != kind or pa.types.is_floating(kind) or pa.types.is_nested(kind):
+            return rows
+        return rows.filter(pc.is_in(column, value_set=values))
+
+    def _values(self, narrow: Narrow) -> pa.Array | None:
+        """Return the different values by which a view is narrowed; None if they are not held."""
+        rows = self.held.get(narrow.by)
+        return None if rows is None else pc.unique(rows.column(spelt(rows, narrow.by_column)))
 
     def drop(self) -> None:
         """Remove all views, and what was kept."""

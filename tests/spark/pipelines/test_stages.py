@@ -5,18 +5,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from replicator import failpoints
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import changes
 from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.rows.locations import ReadCost, RowLocationCache
 from replicator.pipelines import service
+from replicator.pipelines.held import held_rows
 from replicator.pipelines.inputs import states
 from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.inputs.states import InputState
-from replicator.pipelines.output import places, writer
+from replicator.pipelines.output import places, small_results, writer
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.runner.result_upkeep import ResultUpkeep
@@ -95,6 +98,38 @@ def test_rows_are_found_by_their_key_without_a_search(
     table = pipelines.lake.load("shop_pipelines", "keyed")
     assert table is not None
     assert "replace" in {str(snapshot.operation()) for snapshot in table.java.snapshots()}
+
+
+def test_rows_of_small_results_are_read_once(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+
+    def read(rows: DataFrame, tables: list[LakeTable]) -> pa.Table | None:
+        reads.append(tables[0].name)
+        return held_rows(rows, tables)
+
+    monkeypatch.setattr(small_results, "held_rows", read)
+    source = Source(16, alters=0, truncates=False)
+    source.start(["bigint"], 40)
+    files, round_ = PipelineLake(lake), Round(lake, source)
+    for name in ("first", "second"):
+        files.define(name, "".join(STAGES[name]))
+    pipelines = files.pipelines()
+    for number in range(6):
+        round_.write(transactions=15)
+        pipelines.refresh(ends_reader(files.config)())
+        for name, key in (("first", ["bucket"]), ("second", ["n"])):
+            table = pipelines.lake.load("shop_pipelines", name)
+            assert table is not None
+            held = pipelines.tables.small.rows(pipelines.lake, table, key)
+            assert held is not None
+            stored = rows_of(pipelines.lake, table).toArrow()
+            assert held.schema == stored.schema
+            assert sorted(map(str, held.to_pylist())) == sorted(map(str, stored.to_pylist()))
+        if number == 2:
+            ResultUpkeep(lake.config(maintenance={"merge_files": 2})).run(
+                pipelines.lake, [TableName("shop_pipelines", "first")]
+            )
+    assert Counter(reads) == {"first": 2, "second": 1}, "that of maintenance is another snapshot"
 
 
 def test_changes_that_the_driver_holds_are_those_of_the_changelog(
