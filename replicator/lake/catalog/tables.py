@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -71,7 +71,7 @@ def lake_errors(doing: str) -> Iterator[None]:
         raise LakeUnavailable(f"{doing}: the JVM does not respond ({error})") from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LakeTable:
     """A table in the state in which it was loaded. `java` is an org.apache.iceberg.Table."""
 
@@ -84,7 +84,7 @@ class LakeTable:
     def sql_name(self) -> str:
         return quoted(CATALOG_NAME, self.namespace, self.name)
 
-    @property
+    @cached_property
     def uuid(self) -> str:
         """The id that Iceberg gave the table when it was created."""
         return str(self.java.uuid().toString())

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import assert_never
 
 from replicator.config import Config
@@ -32,7 +33,7 @@ class InputKind(StrEnum):
     """A table to which the events of a topic are appended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InputTable:
     """A lake table that pipelines may read, as it was loaded.
 
@@ -46,7 +47,7 @@ class InputTable:
     table: LakeTable
     changelog: LakeTable | None
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         """The columns that identify a row of a mirror or of a result; empty if none do."""
         match self.kind:
@@ -60,12 +61,12 @@ class InputTable:
             case _:
                 assert_never(self.kind)
 
-    @property
+    @cached_property
     def change(self) -> str | None:
         """The struct column of the changelog; None if there is no changelog."""
         return None if self.changelog is None else change_column(self.changelog.columns())
 
-    @property
+    @cached_property
     def uuid(self) -> str:
         """Iceberg's UUID of the table with the changes, of the table itself if there is no changelog."""
         return (self.changelog or self.table).uuid
