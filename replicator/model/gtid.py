@@ -89,6 +89,11 @@ class GtidSet:
         """Return the number after the highest one of a source; 1 if it has none."""
         return max((last + 1 for _, last in self.intervals.get(source, ())), default=1)
 
+    def __contains__(self, transaction: Transaction) -> bool:
+        """Return whether the set has a transaction."""
+        known = self.intervals.get(transaction.origin.lower(), ())
+        return any(first <= transaction.number <= last for first, last in known)
+
     def lacking(self, other: "GtidSet") -> int:
         """Return the number of transactions of `other` that this set lacks."""
         return sum(

@@ -2,7 +2,8 @@
 
 A thread reads the definitions, and waits until the connector has read up to where the binlog ended then. Once the
 schema-change topic was read after that, the scheduler's thread compares. The log may have got a later statement
-meanwhile. So a difference counts only if the next reading shows it too, beside the same version of the table.
+meanwhile. So a difference counts only if the next reading shows it too, beside the same version of the table. A version
+whose statement the source has not executed is not compared: the source lags, or is not the server of the connector.
 
 Then the connector misunderstood a statement, or skipped it. It must read all definitions again, and the table is read
 again after that. If this changes nothing, the table stays paused.
@@ -26,6 +27,7 @@ from replicator.jvm.spark import first_line
 from replicator.model.binlog import BinlogEnd
 from replicator.model.common import now_ms
 from replicator.model.compared import COMPARED_DEFINITIONS_KEY, ComparedDefinitions
+from replicator.model.gtid import GtidSet, Transaction
 from replicator.model.table import TableId
 from replicator.recovery.request import Requests
 from replicator.schema.history.comparison import SourceDefinition, differences
@@ -61,11 +63,18 @@ class Reading:
     Attributes:
         tables: the tables that the source has, also those whose definitions it cannot read.
         must_know: whether the connector must have sent a definition of each of these tables.
+        executed: the transactions that the source had executed; None if it has no GTIDs.
     """
 
     definitions: Mapping[TableId, SourceDefinition]
     tables: Collection[TableId]
     must_know: bool = False
+    executed: GtidSet | None = None
+
+    def lacks(self, version: SchemaVersion) -> bool:
+        """Return whether the source had not executed the statement with which a version begins."""
+        began = Transaction.parse(version.position.gtid)
+        return self.executed is not None and began is not None and began not in self.executed
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,7 @@ class DefinitionChecks:
         # Their pauses told already that the versions before the ones that the connector reads again are wrong.
         self._repairing: set[TableId] = set()
         self._compared_ms: int | None = None
+        self._behind: str | None = None
         self._recorded: ComparedDefinitions | None = None
         self._recorded_at = -_RECORD_S
 
@@ -172,6 +182,7 @@ class DefinitionChecks:
 
     def _compare(self, reading: Reading) -> dict[TableId, _Difference]:
         """Return the tables that differ as they did the last time."""
+        self._note_behind(reading)
         found = {table: _Difference((), version.at) for table, version in self._gone(reading)}
         for named, definition in reading.definitions.items():
             # A server that ignores letter case has another spelling than its statements.
@@ -180,7 +191,11 @@ class DefinitionChecks:
             if (version := self._version(table)) is None:
                 if reading.must_know:
                     found[table] = _Difference(("it has none",), None)
-            elif version.declared and self._equal.get(table) != (definition, version):
+            elif (
+                version.declared
+                and not reading.lacks(version)
+                and self._equal.get(table) != (definition, version)
+            ):
                 if texts := differences(definition, version):
                     found[table] = _Difference(texts, version.at)
                 else:
@@ -202,8 +217,24 @@ class DefinitionChecks:
                 and self._context.config.includes(str(table))
                 and (version := self._version(table)) is not None
                 and version.declared
+                and not reading.lacks(version)
             ):
                 yield table, version
+
+    def _note_behind(self, reading: Reading) -> None:
+        """Note whether the log has a statement of a table that the source has not executed."""
+        versions = ((table, self._version(table)) for table in self._context.ledger.tables)
+        table = next((t for t, version in versions if version is not None and reading.lacks(version)), None)
+        reason = None
+        if table is not None:
+            reason = (
+                f"the source has not executed the newest statement of {table} that the connector has read"
+            )
+            self.request()
+        if reason is not None and self._behind is None:
+            hint = "source.url must name the server that the connector reads; a replica may lag behind it"
+            _LOG.warning("definitions are not compared at the moment", reason=reason, next=hint)
+        self._behind = reason
 
     def _note_equal(self, table: TableId, definition: SourceDefinition, version: SchemaVersion) -> None:
         """Note that a version is the source's. If the connector has just read it again, the one before it was not.
@@ -263,7 +294,7 @@ class DefinitionChecks:
     def _record(self) -> None:
         """Record for `status` when definitions were compared, or why they cannot be."""
         with self._lock:
-            problem = self._problem
+            problem = self._problem or self._behind
         known, now = self._recorded, time.monotonic()
         wanted = ComparedDefinitions(self._compared_ms, problem)
         is_news = known is None or (known.problem, known.at_ms is None) != (problem, wanted.at_ms is None)
@@ -311,7 +342,7 @@ class DefinitionChecks:
         until = time.monotonic() + (time.monotonic() - began) * _SHARE
         if not self._await_connector(end):
             return
-        self.give(Reading(definitions, tables, self._must_know()))
+        self.give(Reading(definitions, tables, self._must_know(), end.gtids))
         while not self._stop.wait(_POLL_S):
             with self._lock:
                 is_compared = self._reading is None

@@ -77,7 +77,7 @@ def test_replay_onto_a_lake_with_a_part_of_the_archive_duplicates_nothing(
         run("replay", "-c", config, "--from", archive, "--until", middle)
         run("replay", "-c", config, "--from", archive, "--after", middle)
         again = run("replay", "-c", config, "--from", archive)
-        assert again.splitlines()[-1].startswith("0 events in 0 batches"), again
+        assert again.startswith("0 events in 0 batches"), again
         comparison = Comparison.of(mirrored.database, config)
         assert comparison.differences() == {}
         assert comparison.assert_changelogs() > 100

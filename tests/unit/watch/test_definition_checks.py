@@ -15,6 +15,7 @@ from replicator.batch import MirrorContext
 from replicator.errors import DefinitionUnclear, DefinitionWrong, ReplicatorError, SourceUnavailable
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.compared import COMPARED_DEFINITIONS_KEY, ComparedDefinitions, compared_definitions_in
+from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT
@@ -25,6 +26,7 @@ from replicator.schema.types.native import NativeType
 from replicator.watch import definition_checks
 from replicator.watch.definition_checks import DefinitionChecks, Reading
 
+ORIGIN = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 A, B = TableId("shop", "a"), TableId("shop", "b")
 
 
@@ -81,7 +83,10 @@ class Harness:
 
     def compare(self, a: SourceDefinition, *, must_know: bool = False) -> None:
         """Compare one reading."""
-        self.checks.give(Reading({A: a, B: source("x")}, self.present, must_know))
+        self.compare_reading(Reading({A: a, B: source("x")}, self.present, must_know))
+
+    def compare_reading(self, reading: Reading) -> None:
+        self.checks.give(reading)
         assert self.checks.is_behind
         self.checks.step()
         self.checks.step()
@@ -123,6 +128,24 @@ def test_a_difference_that_a_later_statement_explains_does_not_count(harness: Ha
     harness.compare(source("x", "y", "z"))
     harness.compare(source("x", "y", "z"))
     assert not harness.done
+
+
+def test_a_statement_that_the_source_has_not_executed_is_not_compared(harness: Harness) -> None:
+    """The connector was moved to a replica that was promoted, and `source.url` still names the server before."""
+    altered = version(2, "x", "y", "z")
+    altered = replace(altered, position=replace(altered.position, gtid=f"{ORIGIN}:7"))
+    harness.histories[A] = SchemaHistory((version(1, "x", "y"), altered))
+    former = Reading({A: source("x", "y"), B: source("x")}, [A, B], executed=GtidSet.parse(f"{ORIGIN}:1-6"))
+    without = replace(former, definitions={B: source("x")}, tables=[B])
+    for reading in (former, former, without, without):
+        harness.compare_reading(reading)
+    assert not harness.done
+    problem = json.loads(harness.properties[COMPARED_DEFINITIONS_KEY])["problem"]
+    assert problem == "the source has not executed the newest statement of shop.a that the connector has read"
+    for _ in range(2):
+        harness.compare_reading(replace(former, executed=GtidSet.parse(f"{ORIGIN}:1-7")))
+    assert harness.causes == [(A, DefinitionWrong)]
+    assert json.loads(harness.properties[COMPARED_DEFINITIONS_KEY])["problem"] is None
 
 
 def test_the_same_difference_after_the_repair_pauses_without_another_repair(harness: Harness) -> None:
