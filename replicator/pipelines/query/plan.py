@@ -266,7 +266,7 @@ class _Planner:
             reason=reason,
             inputs=views.inputs,
             columns=self.analysed.columns,
-            key=definition.key,
+            key=tuple(views.spelling.get(name.lower(), name) for name in definition.key),
             unit=tuple(views.spelling.get(name, name) for name in unit),
             state=grouped is not None,
             output=views.output,

@@ -1,7 +1,7 @@
 """Plan pipelines for the tables that the lake has now."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -90,24 +90,27 @@ class Planner:
                 plan = plan_of(analyse(definition, schemas))
             except PipelineError as error:
                 raise PipelineUnfit(error.message, error.hint) from error
-            known = definition, schemas, plan, self._function(definition, plan, inputs)
+            known = definition, schemas, *self._with_function(definition, plan, inputs)
             self._plans[definition.name] = known
         used = {name for found in known[2].inputs for name in found.tables}
         table = definition.output(self.config.lake.pipelines_namespace)
         return Planned(definition, known[2], table, {name: inputs[name] for name in used}, known[3])
 
-    def _function(
+    def _with_function(
         self, definition: Definition, plan: Plan, inputs: Mapping[TableName, InputTable]
-    ) -> Function | None:
-        """Load the function of a pipeline, and call it with empty inputs; return None for a SELECT."""
+    ) -> tuple[Plan, Function | None]:
+        """Return a plan with the function of its pipeline, None for a SELECT; it is called with empty inputs.
+
+        Only what it returns tells the spelling of columns that the header names.
+        """
         if not definition.inputs:
-            return None
+            return plan, None
         function, views = Function.load(definition), Views(self.lake.spark)
         try:
             for used in plan.inputs:
                 parts = [(name, self._empty(inputs[name], own_columns(used))) for name in used.tables]
                 views.add(used.now, united(used, parts))
-            views.whole(plan, function)
+            spelt = {name.lower(): name for name in views.whole(plan, function).columns}
         except (PySparkException, Py4JJavaError) as error:
             check_java(self.lake.spark)
             # Without rows, nothing but the code can fail.
@@ -117,7 +120,7 @@ class Planner:
             ) from error
         finally:
             views.drop()
-        return function
+        return replace(plan, key=tuple(spelt[name.lower()] for name in plan.key)), function
 
     def _empty(self, table: InputTable, columns: Sequence[str]) -> DataFrame:
         named = rows_of(self.lake, table.table).select(*(quoted(name) for name in columns))

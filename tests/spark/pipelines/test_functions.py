@@ -122,7 +122,7 @@ def test_an_input_without_the_key_makes_the_whole_be_computed(lake: LakeHarness)
     pipelines.define(
         "shares",
         """
-        # key: id
+        # key: ID
         # by key: id
         # input rows: SELECT id, number FROM shop.t0_bigint
         # input pages: SELECT page FROM shop.t1_keyless

@@ -38,7 +38,7 @@ STAGES = {
         "SELECT n, count(*) AS buckets, sum(total) AS total FROM shop_pipelines.first GROUP BY n",
     ),
     "bag": ("-- changelog: true\n", "SELECT page, number FROM shop.t1_keyless WHERE number > 0"),
-    "pages": ("-- key: page\n", "SELECT page, count(*) AS n FROM shop_pipelines.bag GROUP BY page"),
+    "pages": ("-- key: Page\n", "SELECT page, count(*) AS n FROM shop_pipelines.bag GROUP BY page"),
 }
 """Name → header and query: two pipelines with a changelog, and those that read them."""
 

@@ -329,6 +329,7 @@ def test_names_of_hidden_columns_are_refused(name: str) -> None:
 def test_names_keep_their_spelling() -> None:
     plan = planned("-- key: OrderId\nSELECT ID AS orderId, sum(V) AS `Größe` FROM shop.orders GROUP BY ID")
     assert plan.columns == ("orderId", "Größe")
+    assert plan.key == ("orderId",)
     assert "`orderId`" in plan.full
 
 
