@@ -42,6 +42,7 @@ from benchmarks.shop_stages import (
 )
 from benchmarks.shopload import Server
 from replicator.config import Config, load
+from replicator.errors import LakeUnavailable
 from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.stack import Endpoints, LocalStack
@@ -296,11 +297,12 @@ def _await_quiet(config: Config, stages: Sequence[Sightings]) -> None:
 
 
 def _read(config: Config, stages: Sequence[Sightings]) -> dict[str, int]:
-    """Return the newest probe that each stage shows."""
-    if config.lake.is_new:
-        return {each.stage.name: 0 for each in stages}
-    with open_catalog(config.lake) as catalog:
-        return {each.stage.name: each.read(catalog) for each in stages}
+    """Return the newest probe that each stage shows; 0 while the engine has not made the catalog."""
+    try:
+        with open_catalog(config.lake) as catalog:
+            return {each.stage.name: each.read(catalog) for each in stages}
+    except LakeUnavailable:
+        return dict.fromkeys((each.stage.name for each in stages), 0)
 
 
 def _since(before: Usage, after: Usage) -> Usage:
