@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -26,6 +27,22 @@ def held_rows(rows: DataFrame, tables: Iterable[LakeTable]) -> pa.Table | None:
 def held_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
     """Return held rows as a frame of one partition. Spark knows that, so it groups and joins them without a shuffle."""
     return local_frame(spark, rows, schema).coalesce(1)
+
+
+def net_rows(rows: pa.Table, weight: str) -> pa.Table:
+    """Return changed rows with the weight 1 or -1, without equal ones that cancel each other.
+
+    Of updates that change none of the columns, nothing is left. Rows with floating-point numbers, of which equal
+    ones may differ, or with nested values, which cannot be grouped, are returned as they are.
+    """
+    fields = [field for field in rows.schema if field.name != weight]
+    if not fields or any(pa.types.is_floating(f.type) or pa.types.is_nested(f.type) for f in fields):
+        return rows
+    grouped = rows.group_by([field.name for field in fields]).aggregate([(weight, "sum")])
+    sums = grouped.columns[-1].to_numpy()
+    places = np.repeat(np.arange(len(sums)), np.abs(sums))
+    signs = pa.array(np.sign(sums)[places], rows.schema.field(weight).type)
+    return grouped.select(range(len(fields))).take(places).append_column(weight, signs)
 
 
 def spelt(rows: pa.Table, name: str) -> str:

@@ -22,7 +22,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_snapshot
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
-from replicator.pipelines.held import held_frame, held_rows
+from replicator.pipelines.held import held_frame, held_rows, net_rows
 from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.latest import LatestChanges
@@ -84,7 +84,10 @@ class InputState:
         return self._without(only_later=False) if some else self._rows()
 
     def changed(self) -> DataFrame:
-        """Return the image before, with weight -1, and after, with weight 1, of each change in between."""
+        """Return the image before, with weight -1, and after, with weight 1, of changes in between.
+
+        Images that cancel each other may be left out.
+        """
         if self.held is not None:
             return held_frame(self.lake.spark, self.held)
         if self.images is None:
@@ -358,12 +361,12 @@ def _meta(struct: pa.ChunkedArray) -> pa.Table:
 
 
 def _changed(images: pa.Table, columns: Sequence[str], at: str) -> pa.Table:
-    """Return the images from before the boundary with their weights."""
+    """Return the images from before the boundary with their weights; those that cancel each other are left out."""
     new = images.filter(pc.invert(pc.struct_field(images.column(at), "later")))
     weights = pc.if_else(
         pc.struct_field(new.column(at), "before"), pa.scalar(-1, pa.int32()), pa.scalar(1, pa.int32())
     )
-    return new.select(list(columns)).append_column(WEIGHT, weights)
+    return net_rows(new.select(list(columns)).append_column(WEIGHT, weights), WEIGHT)
 
 
 def _restated(state: InputState, since: InputProgress) -> str | None:

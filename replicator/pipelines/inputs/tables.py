@@ -1,10 +1,11 @@
 """Find the lake tables behind the names of inputs."""
 
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import assert_never
+from typing import Final, assert_never
 
 from replicator.config import Config
 from replicator.errors import Unsettled
@@ -19,7 +20,8 @@ from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.names import TableName
 from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
 
-_RUN = "it is settled after the next batch of `replicator run`"
+_RUN: Final = "it is settled after the next batch of `replicator run`"
+_AGAIN_S: Final = 0.05
 
 
 class InputKind(StrEnum):
@@ -88,6 +90,15 @@ class InputTable:
             raise Unsettled(f"{self.name} has no rows yet", _RUN)
         return marker
 
+    @property
+    def is_between_commits(self) -> bool:
+        """Whether a mirror and its changelog are at different offsets: a batch commits one after the other."""
+        if self.kind is not InputKind.MIRROR or self.changelog is None:
+            return False
+        markers = self.table.marker(), self.changelog.marker()
+        offsets = [None if marker is None else dict(_offsets(marker)) for marker in markers]
+        return offsets[0] != offsets[1]
+
     def check_settled(self) -> None:
         """Check that a mirror has exactly the changes that its changelog says.
 
@@ -106,13 +117,10 @@ class InputTable:
             )
         if self.changelog is None:
             return
-        logged = self.changelog.marker()
         ids = [restated(table.property(RESTATED_KEY)) for table in (self.table, self.changelog)]
         if len({None if found is None else found.id for found in ids}) > 1:
             raise Unsettled(f"the mirror {self.name} lacks changes that its changelog has", _RUN)
-        if logged is None or {t: dict(p) for t, p in _offsets(logged)} != {
-            t: dict(p) for t, p in _offsets(marker)
-        }:
+        if self.is_between_commits:
             raise Unsettled(f"the mirror {self.name} and its changelog are at different offsets", _RUN)
         states = [table.schema_state() for table in (self.table, self.changelog)]
         if len({None if state is None else state.at for state in states}) > 1:
@@ -172,6 +180,18 @@ class InputTables:
             # One that the result was written without tells nothing.
             changes = changes if recorded_result(changes) == recorded_result(table) else None
         return InputTable(name, kind, table, changes)
+
+    def load_settled(self, name: TableName, deadline: float) -> InputTable | None:
+        """Load a table as `load` does; again while a batch is between its commits, until a time of the monotonic clock.
+
+        Raises:
+            ForeignTable: it is not one of the mirror's.
+        """
+        table = self.load(name)
+        while table is not None and table.is_between_commits and time.monotonic() < deadline:
+            time.sleep(_AGAIN_S)
+            table = self.load(name)
+        return table
 
     def _kind(self, name: TableName) -> InputKind:
         if name in self.results:
