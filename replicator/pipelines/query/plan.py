@@ -42,6 +42,7 @@ from replicator.pipelines.query.definition import DIALECT, Action, Definition, E
 from replicator.pipelines.query.invertible import Invertible, invertible
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.narrow import Step
+from replicator.pipelines.query.portable import portable_steps
 from replicator.pipelines.query.recomputing import recomputing_steps
 from replicator.pipelines.query.signed import STATE, WEIGHT, check_linear, over_now
 from replicator.pipelines.query.views import Input, Views
@@ -80,6 +81,7 @@ class Plan:
         fingerprint: a hash of all that decides the rows; a result of another one must be recomputed.
         keep_expired: whether rows stay in the result that were deleted from a log table.
         undivided: the inputs of which a function gets all rows in `steps`: if one changed, the whole must be computed.
+        portable: the views and queries of `steps` for DuckDB, which gives the same; none if only Spark does.
     """
 
     pipeline: str
@@ -101,6 +103,11 @@ class Plan:
     fingerprint: str
     keep_expired: bool
     undivided: tuple[TableName, ...] = ()
+    portable: tuple[tuple[str, str], ...] = ()
+
+    def reads(self, view: str) -> bool:
+        """Return whether a step reads a view."""
+        return any(quoted(view) in step.sql for step in self.steps)
 
 
 def plan_of(analysed: Analysed) -> Plan:
@@ -279,6 +286,7 @@ class _Planner:
             checks=definition.expectations,
             fingerprint=self._fingerprint(grouped),
             keep_expired=definition.keep_expired,
+            portable=portable_steps(self.analysed, steps, views),
         )
 
     def _kept(self) -> str:

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, first_line
@@ -40,6 +41,7 @@ from replicator.pipelines.query.definition import Refresh as Mode
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.plan import Plan, Rule
 from replicator.pipelines.refresh.checks import CheckCounts, count_checks
+from replicator.pipelines.refresh.driver import computed
 from replicator.pipelines.refresh.planner import Planned
 from replicator.pipelines.refresh.refused import refusal
 from replicator.pipelines.refresh.views import Views, own_columns, united
@@ -135,7 +137,6 @@ class Refresh:
         written = [] if table is None else [table]
         views = Views(self.tables.lake.spark, [*read, *written], self._plan.output)
         try:
-            self._register(views, states, table)
             if table is None or reason is not None:
                 self._build(views, table, log, states)
                 return self._result(Outcome.BUILT, reason=reason, added=None)
@@ -296,6 +297,7 @@ class Refresh:
     ) -> None:
         """Compute the whole result, and replace the rows of the table in one commit."""
         definition, plan = self._definition, self._plan
+        self._register(views, states, table)
         rows = views.whole(plan, self.planned.function)
         if plan.checks:
             self._check(views.query(plan.full_unchecked), plan.checks)
@@ -333,6 +335,10 @@ class Refresh:
     ) -> StagedChanges:
         """Compute what changed, and write it."""
         plan = self._plan
+        if (net := self._on_driver(table, states)) is not None:
+            views.hold(plan.changes, net)
+            return self._apply(views, plan.changes, table, log, states, _images(states))
+        self._register(views, states, table)
         function = self.planned.function
         if function is not None:
             function = replace(function, columns=tuple(rows_of(self.tables.lake, table).columns))
@@ -340,6 +346,29 @@ class Refresh:
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
         return self._apply(views, plan.changes, table, log, states, _images(states))
+
+    def _on_driver(
+        self, table: LakeTable, states: Mapping[TableName, Sequence[InputState]]
+    ) -> pa.Table | None:
+        """Return the net changes if the driver holds all rows that they follow from, else None."""
+        plan = self._plan
+        if not plan.portable:
+            return None
+        rows: dict[str, pa.Table | None] = {}
+        for used in plan.inputs:
+            first, is_one = states[used.name][0], not used.name.is_pattern
+            if plan.reads(used.changed):
+                rows[used.changed] = first.held if is_one else None
+            if plan.reads(used.now):
+                is_result = is_one and first.table.kind is InputKind.RESULT
+                rows[used.now] = self._small_input(first) if is_result else None
+        if plan.reads(plan.output):
+            rows[plan.output] = self.tables.small.rows(self.tables.lake, table, plan.key)
+        held = {view: found for view, found in rows.items() if found is not None}
+        if len(held) < len(rows):
+            return None
+        wanted = to_arrow_schema(rows_of(self.tables.lake, table).schema)
+        return computed(plan.portable, held, wanted.append(pa.field(WEIGHT, pa.int64())))
 
     def _apply(
         self,

@@ -1,0 +1,145 @@
+"""Queries that DuckDB answers exactly as Spark does: a refresh of rows that the driver holds needs no Spark job.
+
+They compare, group, add and rank values of types that are the same in both. What the two define differently (functions,
+casts, division, floating-point numbers, patterns) is left to Spark, and so is a query that DuckDB fails to answer, for
+instance because a number overflows.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.optimizer.annotate_types import annotate_types
+
+from replicator.pipelines.query.analysis import Analysed
+from replicator.pipelines.query.blocks import sources_of
+from replicator.pipelines.query.definition import DIALECT
+from replicator.pipelines.query.narrow import Step
+from replicator.pipelines.query.numeric import exact_type
+from replicator.pipelines.query.views import Views
+
+_NODES: Final[frozenset[type[exp.Expr]]] = frozenset(
+    {
+        exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Distinct, exp.Union, exp.Subquery,
+        exp.Table, exp.TableAlias, exp.Alias, exp.Identifier, exp.Column, exp.Star, exp.Paren, exp.Literal, exp.Null,
+        exp.Boolean, exp.And, exp.Or, exp.Not, exp.Is, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE,
+        exp.NullSafeEQ, exp.In, exp.Between, exp.Case, exp.If, exp.Coalesce, exp.Add, exp.Sub, exp.Mul, exp.Neg,
+        exp.Count, exp.Sum, exp.Min, exp.Max, exp.Window, exp.Order, exp.Ordered, exp.RowNumber, exp.Rank,
+        exp.DenseRank,
+    }
+)  # fmt: skip
+"""What the query of a pipeline may have."""
+_OF_STEPS: Final = _NODES | {
+    exp.TryCast, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Struct, exp.PropertyEQ, exp.Dot
+}  # fmt: skip
+"""What the steps of a refresh may have besides: their casts are between exact numbers of one scale."""
+_RANKS: Final = (exp.RowNumber, exp.Rank, exp.DenseRank)
+_ALIKE: Final = (
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between, exp.Coalesce, exp.Case
+)  # fmt: skip
+_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
+_NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL")
+_CLASSES: Final = {
+    **dict.fromkeys(_NUMBERS, "number"),
+    **dict.fromkeys(("TEXT", "VARCHAR"), "text"),
+    **{name: name for name in ("DATE", "BOOLEAN", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMPLTZ")},
+}
+
+
+def portable_steps(analysed: Analysed, steps: Sequence[Step], views: Views) -> tuple[tuple[str, str], ...]:
+    """Return the view and the SQL in DuckDB's dialect of each step of a refresh; nothing if only Spark may run them."""
+    if analysed.parameters or analysed.definition.expectations or not _is_portable(analysed, views):
+        return ()
+    found = []
+    for step in steps:
+        query = sqlglot.parse_one(step.sql, read=DIALECT)
+        if not all(type(node) in _OF_STEPS for node in query.walk()):
+            return ()
+        found.append((step.view, query.transform(_strict).sql("duckdb", comments=False)))
+    return tuple(found)
+
+
+def _strict(node: exp.Expr) -> exp.Expr:
+    """Let a cast that is impossible fail, so that Spark decides what it gives."""
+    return exp.Cast(this=node.this, to=node.args["to"]) if type(node) is exp.TryCast else node
+
+
+def _is_portable(analysed: Analysed, views: Views) -> bool:
+    query = analysed.query
+    if any(type(node) not in _NODES for node in query.walk()):
+        return False
+    schema: dict[str, object] = {
+        f"in{n}": {name.lower(): kind for name, kind in read.schema.columns.items()}
+        for n, read in enumerate(analysed.inputs)
+    }
+    typed = annotate_types(query.copy(), schema=schema, dialect=DIALECT)
+    return all(_is_alike(node) and _is_exact(node, views) for node in typed.walk())
+
+
+def _is_alike(node: exp.Expr) -> bool:
+    """Return whether an expression means the same in both; its columns have known types."""
+    alike = True
+    match node:
+        case exp.Column():
+            alike = _class(node) is not None
+        case exp.Literal():
+            alike = node.name.isprintable() and "\\" not in node.name and (node.is_string or _is_plain(node))
+        case exp.Window():
+            alike = isinstance(node.this, _RANKS) and node.args.get("spec") is None
+        case exp.Union():
+            columns = zip(node.left.selects, node.right.selects, strict=False)
+            alike = all(_class(a) is not None and _class(a) == _class(b) for a, b in columns)
+        case exp.Distinct():
+            alike = len(node.expressions) <= 1
+        case exp.Sum():
+            alike = _class(node.this) == "number"
+        case exp.In() if node.args.get("query") is not None:
+            alike = False
+        case exp.Case() if node.this is not None:
+            alike = False
+        case _ if isinstance(node, _ALIKE):
+            kinds = {_class(operand) for operand in _operands(node) if not isinstance(operand, exp.Null)}
+            alike = None not in kinds and len(kinds) <= 1
+    return alike
+
+
+def _is_plain(number: exp.Literal) -> bool:
+    return number.name.replace(".", "", 1).isdigit()
+
+
+def _operands(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the expressions that get one type."""
+    match node:
+        case exp.Case():
+            yield from (branch.args["true"] for branch in node.args["ifs"])
+            if (other := node.args.get("default")) is not None:
+                yield other
+        case exp.In() | exp.Coalesce():
+            yield from (node.this, *node.expressions)
+        case exp.Between():
+            yield from (node.this, node.args["low"], node.args["high"])
+        case _:
+            yield from (node.args["this"], node.args["expression"])
+
+
+def _class(node: exp.Expr) -> str | None:
+    """Return what a type is compared with; None if that is not known, or it is not the same in both."""
+    if isinstance(node, (exp.Paren, exp.Distinct)):
+        return _class(node.expressions[0] if isinstance(node, exp.Distinct) else node.this)
+    if isinstance(node, _ARITHMETIC) or (isinstance(node, exp.Literal) and not node.is_string):
+        return "number"
+    kind = node.type
+    return (
+        None if kind is None or not isinstance(kind.this, exp.DataType.Type) else _CLASSES.get(kind.this.name)
+    )
+
+
+def _is_exact(node: exp.Expr, views: Views) -> bool:
+    """Return whether the numbers that are added or multiplied are exact, and Spark keeps all their digits."""
+    if not isinstance(node, _ARITHMETIC):
+        return True
+    select = node.find_ancestor(exp.Select)
+    tables = [] if select is None else [s for s in sources_of(select) if isinstance(s, exp.Table)]
+    types = {(s.alias_or_name, name): kind for s in tables for name, kind in views.types(s).items()}
+    return exact_type(node, types) is not None

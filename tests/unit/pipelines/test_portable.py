@@ -1,0 +1,101 @@
+"""Which queries DuckDB may answer in the place of Spark."""
+
+import pytest
+
+from replicator.pipelines.query.analysis import InputSchema, analyse
+from replicator.pipelines.query.definition import parse_definition
+from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.plan import Plan, plan_of
+
+ORDERS, CUSTOMERS = TableName("shop", "orders"), TableName("shop", "customers")
+SCHEMAS = {
+    ORDERS: InputSchema(
+        {
+            "id": "bigint",
+            "customer": "int",
+            "Status": "string",
+            "price": "decimal(12,2)",
+            "wide": "decimal(38,10)",
+            "weight": "double",
+            "day": "date",
+            "at": "timestamp",
+            "made": "timestamp_ntz",
+            "paid": "boolean",
+            "tags": "array<string>",
+            "note": "binary",
+        },
+        ("id",),
+    ),
+    CUSTOMERS: InputSchema({"id": "int", "name": "string"}, ("id",)),
+}
+
+
+def planned(query: str, header: str = "") -> Plan:
+    return plan_of(analyse(parse_definition(f"{header}{query}", "p", "p.sql"), SCHEMAS))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT day, count(*) AS n, sum(price) AS s FROM shop.orders GROUP BY day",
+        "SELECT id, price * 2 AS twice, price - 1.5 AS less FROM shop.orders WHERE status <> 'cancelled' AND NOT paid",
+        "SELECT DISTINCT status, paid, day, at, made FROM shop.orders",
+        (
+            "SELECT status, min(day) AS first, count(DISTINCT customer) AS n FROM shop.orders GROUP BY "
+            "status HAVING count(*) > 1"
+        ),
+        "SELECT o.id, c.name FROM shop.orders o LEFT JOIN shop.customers c ON c.id = o.customer",
+        (
+            "SELECT day, id FROM (SELECT day, id, rank() OVER (PARTITION BY day ORDER BY price DESC) "
+            "AS n FROM shop.orders) WHERE n = 1"
+        ),
+        (
+            "SELECT id, CASE WHEN paid THEN price ELSE 0 END AS p FROM shop.orders WHERE customer IN "
+            "(1, 2) OR id BETWEEN 1 AND 9"
+        ),
+    ],
+)
+def test_what_both_define_alike_is_portable(query: str) -> None:
+    plan = planned(query)
+
+    assert [view for view, _ in plan.portable] == [step.view for step in plan.steps]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT status, avg(price) AS m FROM shop.orders GROUP BY status",
+        "SELECT id, upper(status) AS s FROM shop.orders",
+        "SELECT id, CAST(price AS INT) AS whole FROM shop.orders",
+        "SELECT id, price / 2 AS half FROM shop.orders",
+        "SELECT id, weight FROM shop.orders",
+        "SELECT id, note FROM shop.orders",
+        "SELECT id, tags FROM shop.orders",
+        "SELECT id FROM shop.orders WHERE status LIKE 'new%'",
+        "SELECT id FROM shop.orders WHERE customer = '5'",
+        "SELECT id FROM shop.orders WHERE status IN ('new', 5)",
+        "SELECT id FROM shop.orders WHERE day = '2026-01-01'",
+        "SELECT id FROM shop.orders WHERE day = DATE '2026-01-01'",
+        "SELECT id FROM shop.orders WHERE at < made",
+        "SELECT id, coalesce(status, 0) AS s FROM shop.orders",
+        "SELECT id, CASE WHEN paid THEN price ELSE status END AS s FROM shop.orders",
+        "SELECT id, CASE status WHEN 'new' THEN 1 END AS s FROM shop.orders",
+        "SELECT id, wide * wide AS w FROM shop.orders",
+        "SELECT id FROM shop.orders WHERE price > 1e2",
+        "SELECT id FROM shop.orders WHERE status = 'a\\\\b'",
+        "SELECT id FROM shop.orders WHERE customer IN (SELECT id FROM shop.customers)",
+        "SELECT day, id, sum(price) OVER (PARTITION BY day ORDER BY id) AS s FROM shop.orders",
+        "SELECT day, count(DISTINCT customer, status) AS n FROM shop.orders GROUP BY day",
+        (
+            "SELECT id, status AS x FROM shop.orders UNION ALL SELECT id, name FROM (SELECT id, id AS "
+            "name FROM shop.customers)"
+        ),
+    ],
+)
+def test_what_they_define_differently_is_left_to_spark(query: str) -> None:
+    assert planned(query).portable == ()
+
+
+@pytest.mark.parametrize("header", ["-- expect paid: paid, drop\n", "-- expect paid: paid, warn\n"])
+def test_spark_runs_the_checks(header: str) -> None:
+    assert planned("SELECT id, paid FROM shop.orders", header).portable == ()
