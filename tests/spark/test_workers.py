@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -11,7 +11,7 @@ from replicator.decode.records import run_in_workers
 
 
 def test_workers_do_not_read_archives_of_spark_before_each_task(spark: SparkSession) -> None:
-    def seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def seen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         del batches
         archives = [
             entry for entry in {*sys.path, *sys.path_importer_cache} if ".zip" in entry or ".jar" in entry
@@ -25,7 +25,7 @@ def test_workers_do_not_read_archives_of_spark_before_each_task(spark: SparkSess
 
 
 def test_workers_do_not_collect_what_they_were_forked_with(spark: SparkSession) -> None:
-    def seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def seen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         del batches
         yield pa.RecordBatch.from_pydict({"frozen": pa.array([gc.get_freeze_count()])})
 
