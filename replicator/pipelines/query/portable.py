@@ -16,7 +16,7 @@ from replicator.pipelines.query.analysis import Analysed
 from replicator.pipelines.query.blocks import sources_of
 from replicator.pipelines.query.definition import DIALECT
 from replicator.pipelines.query.narrow import Step
-from replicator.pipelines.query.numeric import exact_type
+from replicator.pipelines.query.numeric import MAX_PRECISION, exact_type
 from replicator.pipelines.query.views import Views
 
 _NODES: Final[frozenset[type[exp.Expr]]] = frozenset(
@@ -89,7 +89,7 @@ def _is_alike(node: exp.Expr) -> bool:
             alike = isinstance(node.this, _RANKS) and node.args.get("spec") is None
         case exp.Union():
             columns = zip(node.left.selects, node.right.selects, strict=False)
-            alike = all(_class(a) is not None and _class(a) == _class(b) for a, b in columns)
+            alike = all(_are_comparable(pair) for pair in columns)
         case exp.Distinct():
             alike = len(node.expressions) <= 1
         case exp.Sum():
@@ -99,9 +99,23 @@ def _is_alike(node: exp.Expr) -> bool:
         case exp.Case() if node.this is not None:
             alike = False
         case _ if isinstance(node, _ALIKE):
-            kinds = {_class(operand) for operand in _operands(node) if not isinstance(operand, exp.Null)}
-            alike = None not in kinds and len(kinds) <= 1
+            alike = _are_comparable([each for each in _operands(node) if not isinstance(each, exp.Null)])
     return alike
+
+
+def _are_comparable(values: Sequence[exp.Expr]) -> bool:
+    """Return whether values get one type, and none loses digits by that."""
+    kinds = {_class(value) for value in values}
+    if None in kinds or len(kinds) > 1:
+        return False
+    # Those of literals and aggregates have no parameters, and are as precise as columns are.
+    decimals = [
+        [int(part.name) for part in value.type.expressions] for value in values if value.type is not None
+    ]
+    known = [(parts[0], parts[1] if len(parts) > 1 else 0) for parts in decimals if parts]
+    if len(set(known)) <= 1:
+        return True
+    return max(p - s for p, s in known) + max(s for _, s in known) <= MAX_PRECISION
 
 
 def _is_plain(number: exp.Literal) -> bool:

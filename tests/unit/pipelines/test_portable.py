@@ -16,6 +16,7 @@ SCHEMAS = {
             "Status": "string",
             "price": "decimal(12,2)",
             "wide": "decimal(38,10)",
+            "whole": "decimal(38,0)",
             "weight": "double",
             "day": "date",
             "at": "timestamp",
@@ -44,6 +45,7 @@ def planned(query: str, header: str = "") -> Plan:
             "SELECT status, min(day) AS first, count(DISTINCT customer) AS n FROM shop.orders GROUP BY "
             "status HAVING count(*) > 1"
         ),
+        "SELECT id, wide, whole FROM shop.orders WHERE price < wide OR id < whole OR whole > 5",
         "SELECT o.id, c.name FROM shop.orders o LEFT JOIN shop.customers c ON c.id = o.customer",
         (
             "SELECT day, id FROM (SELECT day, id, rank() OVER (PARTITION BY day ORDER BY price DESC) "
@@ -81,6 +83,8 @@ def test_what_both_define_alike_is_portable(query: str) -> None:
         "SELECT id, CASE WHEN paid THEN price ELSE status END AS s FROM shop.orders",
         "SELECT id, CASE status WHEN 'new' THEN 1 END AS s FROM shop.orders",
         "SELECT id, wide * wide AS w FROM shop.orders",
+        "SELECT id FROM shop.orders WHERE wide = whole",
+        "SELECT id, coalesce(wide, whole) AS w FROM shop.orders",
         "SELECT id FROM shop.orders WHERE price > 1e2",
         "SELECT id FROM shop.orders WHERE status = 'a\\\\b'",
         "SELECT id FROM shop.orders WHERE customer IN (SELECT id FROM shop.customers)",
