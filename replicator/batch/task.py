@@ -22,8 +22,8 @@ class TableTask:
     """The part of a batch that belongs to one table: `ranges` of its topic, in batch number `batch`.
 
     Attributes:
-        records: the records of the ranges, if they are few and were prefetched; see `prefetch_records`.
-        tail: the last records of the ranges, if the others were not prefetched; see `late_definitions`.
+        records: the records of the ranges, if they are few and were fetched; see `plan.prefetch`.
+        tail: the last records of the ranges, if the others were not fetched; see `late_definitions`.
         target_schema_at: binlog key of the schema version that the lake tables must have afterwards; None if the task
             was not split at schema changes.
         since_schema_at: that of the version with which an epoch begins if the task was split there, and this is the
@@ -49,7 +49,7 @@ class TableTask:
 
     @property
     def executor(self) -> BatchExecutor:
-        """Where the task is executed: on the driver if its records were prefetched."""
+        """Where the task is executed: on the driver if its records were fetched."""
         return SPARK if self.records is None else DRIVER
 
 

@@ -14,6 +14,7 @@ from replicator.batch import (
     TableTask,
     apply_task,
     divided,
+    fetched_late,
     has_news,
     prefetch_plans,
 )
@@ -414,6 +415,7 @@ class Scheduler:
         while len(done) < len(tasks) and not self.stopping.is_set():
             task = tasks[len(done)]
             try:
+                task = fetched_late(self.context, task)
                 done.append((task, self._apply_task(task, watch)))
             except TableAwaits as awaited:
                 return TableOutcome(table, [*done, *awaited.done])

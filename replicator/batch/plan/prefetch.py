@@ -1,4 +1,8 @@
-"""Fetches records before the tasks of a batch begin: all of tables with few events, and the last ones of others."""
+"""Fetches records for the driver: all of tables with few events, of others the last ones.
+
+Those of the smallest tables are fetched by one request before the tasks of a batch begin, those of others when their
+task does.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +40,33 @@ def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list
         replace(task, records=found.get(task.topic, nothing)) if task.topic in chosen else task
         for task in tasks
     ]
+
+
+def fetched_late(context: MirrorContext, task: TableTask) -> TableTask:
+    """Return a task with its records, if they are few and were not fetched before: a batch may have many such tasks.
+
+    Safe for several threads. So only the records of tasks that run at the same time are in memory.
+
+    Raises:
+        LogUnavailable: the log does not answer.
+        DataLossError: records of a range are no longer in the log.
+    """
+    limits, sizes, found, size = context.driver_limits, context.sizes, list[pa.RecordBatch](), 0
+    is_small = 0 < task.count <= limits.table_events
+    if (
+        task.records is not None
+        or not is_small
+        or sizes.expected(task.topic, task.count) > limits.batch_bytes
+    ):
+        return task
+    for part in context.log.parts(task.ranges, 1):
+        for batch in part():
+            found.append(batch)
+            size += batch.column("value").nbytes
+            if size > limits.batch_bytes:
+                sizes.note(task.topic, size / sum(len(each) for each in found))
+                return task
+    return replace(task, records=pa.Table.from_batches(found, RECORDS), tail=None)
 
 
 def divided(context: MirrorContext, tasks: Sequence[TableTask]) -> list[list[TableTask]]:

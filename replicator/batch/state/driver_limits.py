@@ -11,8 +11,8 @@ class DriverLimits:
 
     Attributes:
         table_events: maximum number of events of one table.
-        batch_events: maximum number of events of all tables.
-        batch_bytes: maximum size of the values of all tables, in bytes.
+        batch_events: maximum number of events of all tables that are fetched by one request, before the first task.
+        batch_bytes: maximum size of the values that are fetched together, in bytes.
     """
 
     table_events: int = 10_000

@@ -1,5 +1,6 @@
 """The driver side fetches the records of tables with few and small events, and no others twice."""
 
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from replicator.batch import TableTask, divided
-from replicator.batch.plan.prefetch import prefetch_plans, prefetch_records
+from replicator.batch.plan.prefetch import fetched_late, prefetch_plans, prefetch_records
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
@@ -93,6 +94,30 @@ def test_last_records_of_other_tables_are_fetched_too_if_their_events_may_have_n
     ((without,),) = prefetch_plans(context, [[task(SMALL, 0, 20)]])
     assert (without.records, without.tail) == (None, None)
     assert log.asked == [{SMALL}, {LARGE}]
+
+
+def test_records_that_were_not_fetched_with_others_are_fetched_when_their_task_begins(
+    log: CountingLog,
+) -> None:
+    limits = DriverLimits(table_events=8, batch_events=10)
+    plans = prefetch_plans(
+        prefetching(log, limits), [[task(SMALL, 0, 8), task(SMALL, 8, 12)], [task(LARGE, 2, 9)]]
+    )
+    late = [fetched_late(prefetching(log, limits), each) for each in chain(*plans)]
+    assert [each.records.column("offset").to_pylist() for each in late if each.records is not None] == [
+        list(range(8)), list(range(8, 12)), list(range(2, 9))
+    ]  # fmt: skip
+    assert log.asked == [{LARGE}]
+    assert fetched_late(prefetching(log, limits), late[0]) is late[0]
+
+
+def test_records_of_large_tasks_are_not_fetched(log: CountingLog) -> None:
+    context = prefetching(log, DriverLimits(table_events=8, batch_bytes=5_000))
+    for large in (task(SMALL, 0, 9), task(SMALL, 3, 3), task(LARGE, 0, 8)):
+        assert fetched_late(context, large) is large
+    # The size of its records is known now.
+    context.log = None
+    assert fetched_late(context, task(LARGE, 8, 16)).records is None
 
 
 def dividing(log: CountingLog, *, is_new: bool = False, **apply: int) -> Any:
