@@ -415,8 +415,8 @@ class Scheduler:
         while len(done) < len(tasks) and not self.stopping.is_set():
             task = tasks[len(done)]
             try:
-                task = fetched_late(self.context, task)
-                done.append((task, self._apply_task(task, watch)))
+                # Only while the task runs, its records are in memory.
+                done.append((task, self._apply_task(fetched_late(self.context, task), watch)))
             except TableAwaits as awaited:
                 return TableOutcome(table, [*done, *awaited.done])
             except MissingSchema as error:

@@ -163,7 +163,7 @@ def _first_ranges(ranges: Sequence[OffsetRange], share: int) -> tuple[OffsetRang
 
 
 def small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:
-    """Divide the tables of a batch into those with tasks for the driver only, and those with any for Spark's executors.
+    """Divide the tables of a batch into those whose records were fetched, and others, which Spark's executors may do.
 
     The first ones are done first: few events do not wait for many ones, and their plans, of which each table has its
     own, are not compiled because of the others.

@@ -5,6 +5,7 @@ task does.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 from replicator.batch.context import TAIL, MirrorContext
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.task import TableTask
-from replicator.errors import DataLossError
+from replicator.errors import DataLossError, LogError
 from replicator.lake.ledger import chunks
 from replicator.model.commit_marker import OffsetRange
 from replicator.sources.change_log import RECORDS, ChangeLog, TooLarge
@@ -45,11 +46,7 @@ def prefetch_records(context: MirrorContext, tasks: Sequence[TableTask]) -> list
 def fetched_late(context: MirrorContext, task: TableTask) -> TableTask:
     """Return a task with its records, if they are few and were not fetched before: a batch may have many such tasks.
 
-    Safe for several threads. So only the records of tasks that run at the same time are in memory.
-
-    Raises:
-        LogUnavailable: the log does not answer.
-        DataLossError: records of a range are no longer in the log.
+    Safe for several threads. If the log cannot be read, the workers find out why.
     """
     limits, sizes, found, size = context.driver_limits, context.sizes, list[pa.RecordBatch](), 0
     is_small = 0 < task.count <= limits.table_events
@@ -59,14 +56,16 @@ def fetched_late(context: MirrorContext, task: TableTask) -> TableTask:
         or sizes.expected(task.topic, task.count) > limits.batch_bytes
     ):
         return task
-    for part in context.log.parts(task.ranges, 1):
-        for batch in part():
-            found.append(batch)
-            size += batch.column("value").nbytes
-            if size > limits.batch_bytes:
-                sizes.note(task.topic, size / sum(len(each) for each in found))
-                return task
-    return replace(task, records=pa.Table.from_batches(found, RECORDS), tail=None)
+    with suppress(LogError):
+        for part in context.log.parts(task.ranges, 1):
+            for batch in part():
+                found.append(batch)
+                size += batch.column("value").nbytes
+                if size > limits.batch_bytes:
+                    sizes.note(task.topic, size / sum(len(each) for each in found))
+                    return task
+        return replace(task, records=pa.Table.from_batches(found, RECORDS), tail=None)
+    return task
 
 
 def divided(context: MirrorContext, tasks: Sequence[TableTask]) -> list[list[TableTask]]:

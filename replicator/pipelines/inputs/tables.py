@@ -14,7 +14,7 @@ from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign
 from replicator.model.changelog import RESTATED_KEY, change_column, restated
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.common import matches
+from replicator.model.common import matches, now_ms
 from replicator.model.table import LOG_TOPIC_KEY
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.names import TableName
@@ -22,6 +22,8 @@ from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
 
 _RUN: Final = "it is settled after the next batch of `replicator run`"
 _AGAIN_S: Final = 0.05
+_SETTLES_MS: Final = 1_000
+"""How long a batch may be between its commits; it takes some tenths of a second."""
 
 
 class InputKind(StrEnum):
@@ -98,6 +100,12 @@ class InputTable:
         markers = self.table.marker(), self.changelog.marker()
         offsets = [None if marker is None else dict(_offsets(marker)) for marker in markers]
         return offsets[0] != offsets[1]
+
+    @property
+    def logged_ms(self) -> int:
+        """When the newest commit of the changelog was made, milliseconds since the epoch; 0 without one."""
+        marker = None if self.changelog is None else self.changelog.marker()
+        return 0 if marker is None else marker.committed_ms or 0
 
     def check_settled(self) -> None:
         """Check that a mirror has exactly the changes that its changelog says.
@@ -181,14 +189,14 @@ class InputTables:
             changes = changes if recorded_result(changes) == recorded_result(table) else None
         return InputTable(name, kind, table, changes)
 
-    def load_settled(self, name: TableName, deadline: float) -> InputTable | None:
-        """Load a table as `load` does; again while a batch is between its commits, until a time of the monotonic clock.
+    def load_settled(self, name: TableName) -> InputTable | None:
+        """Load a table as `load` does; again while a batch is between its commits, for about a second.
 
         Raises:
             ForeignTable: it is not one of the mirror's.
         """
         table = self.load(name)
-        while table is not None and table.is_between_commits and time.monotonic() < deadline:
+        while table is not None and table.is_between_commits and table.logged_ms > now_ms() - _SETTLES_MS:
             time.sleep(_AGAIN_S)
             table = self.load(name)
         return table

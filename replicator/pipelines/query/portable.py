@@ -13,10 +13,10 @@ from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from replicator.pipelines.query.analysis import Analysed
-from replicator.pipelines.query.blocks import sources_of
+from replicator.pipelines.query.blocks import parts, sources_of
 from replicator.pipelines.query.definition import DIALECT
 from replicator.pipelines.query.narrow import Step
-from replicator.pipelines.query.numeric import MAX_PRECISION, exact_type
+from replicator.pipelines.query.numeric import MAX_PRECISION, Exact, exact_type
 from replicator.pipelines.query.views import Views
 
 _NODES: Final[frozenset[type[exp.Expr]]] = frozenset(
@@ -37,6 +37,11 @@ _OF_STEPS: Final = _NODES | {
 _RANKS: Final = (exp.RowNumber, exp.Rank, exp.DenseRank)
 _ALIKE: Final = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between, exp.Coalesce, exp.Case
+)  # fmt: skip
+_REFUSED: Final[dict[type[exp.Expr], str]] = {exp.In: "query", exp.Case: "this", exp.Window: "spec"}
+"""Parts that expressions may not have."""
+_COMPARISONS: Final = (
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between, exp.Is, exp.Not
 )  # fmt: skip
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
 _NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL")
@@ -79,43 +84,52 @@ def _is_portable(analysed: Analysed, views: Views) -> bool:
 
 def _is_alike(node: exp.Expr) -> bool:
     """Return whether an expression means the same in both; its columns have known types."""
-    alike = True
+    alike = node.args.get(_REFUSED.get(type(node), "")) is None
     match node:
         case exp.Column():
             alike = _class(node) is not None
         case exp.Literal():
             alike = node.name.isprintable() and "\\" not in node.name and (node.is_string or _is_plain(node))
         case exp.Window():
-            alike = isinstance(node.this, _RANKS) and node.args.get("spec") is None
+            alike = alike and isinstance(node.this, _RANKS)
         case exp.Union():
-            columns = zip(node.left.selects, node.right.selects, strict=False)
-            alike = all(_are_comparable(pair) for pair in columns)
+            columns = zip(*(part.selects for part in parts(node)), strict=False)
+            alike = all(_are_comparable(values) for values in columns)
         case exp.Distinct():
             alike = len(node.expressions) <= 1
         case exp.Sum():
             alike = _class(node.this) == "number"
-        case exp.In() if node.args.get("query") is not None:
-            alike = False
-        case exp.Case() if node.this is not None:
-            alike = False
+        case exp.If():
+            alike = isinstance(node.parent, exp.Case)
         case _ if isinstance(node, _ALIKE):
-            alike = _are_comparable([each for each in _operands(node) if not isinstance(each, exp.Null)])
+            alike = alike and _are_comparable([e for e in _operands(node) if not isinstance(e, exp.Null)])
     return alike
 
 
 def _are_comparable(values: Sequence[exp.Expr]) -> bool:
     """Return whether values get one type, and none loses digits by that."""
-    kinds = {_class(value) for value in values}
+    # Which of two comparisons without parentheses comes first is not the same in both.
+    kinds = {None if isinstance(value, _COMPARISONS) else _class(value) for value in values}
     if None in kinds or len(kinds) > 1:
         return False
-    # Those of literals and aggregates have no parameters, and are as precise as columns are.
-    decimals = [
-        [int(part.name) for part in value.type.expressions] for value in values if value.type is not None
-    ]
-    known = [(parts[0], parts[1] if len(parts) > 1 else 0) for parts in decimals if parts]
-    if len(set(known)) <= 1:
+    if kinds != {"number"}:
         return True
-    return max(p - s for p, s in known) + max(s for _, s in known) <= MAX_PRECISION
+    known = [_digits(value) for value in values]
+    found = [exact for exact in known if exact is not None]
+    if len(found) < len(known):
+        return False
+    return max(n.precision - n.scale for n in found) + max(n.scale for n in found) <= MAX_PRECISION
+
+
+def _digits(value: exp.Expr) -> Exact | None:
+    """Return the type of a number; None if it is not known."""
+    if isinstance(value, (exp.Literal, exp.Paren, *_ARITHMETIC)):
+        # Of arithmetic of columns, sqlglot does not know all digits.
+        return exact_type(value, {})
+    kind = value.type
+    if kind is None or (kind.this is exp.DataType.Type.DECIMAL and not kind.expressions):
+        return None
+    return exact_type(exp.Cast(this=exp.null(), to=kind), {})
 
 
 def _is_plain(number: exp.Literal) -> bool:

@@ -1,9 +1,7 @@
 """Plan pipelines for the tables that the lake has now."""
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -24,9 +22,6 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.plan import Plan, plan_of
 from replicator.pipelines.refresh.function import Function
 from replicator.pipelines.refresh.views import Views, own_columns, united
-
-_SETTLES_S: Final = 1.0
-"""How long a mirror may be between the commits of a batch; it takes some tenths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +128,15 @@ class Planner:
 
     def _inputs(self, definition: Definition) -> Iterable[tuple[TableName, InputTable]]:
         tables = InputTables(self.config, self.lake, self.results)
-        deadline = time.monotonic() + _SETTLES_S
         for wanted in reads(definition):
             names = [wanted]
-            if wanted.is_pattern or (found := tables.load_settled(wanted, deadline)) is None:
+            if wanted.is_pattern or (found := tables.load_settled(wanted)) is None:
                 names = [name for name in self._every() if wanted.names(name)]
             else:
                 yield wanted, found
                 continue
             for name in names:
-                if (table := tables.load_settled(name, deadline)) is not None:
+                if (table := tables.load_settled(name)) is not None:
                     yield name, table
 
     def _every(self) -> list[TableName]:

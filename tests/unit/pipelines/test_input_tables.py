@@ -1,6 +1,5 @@
 """An input is loaded again while a batch is between its commits."""
 
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,24 +7,25 @@ import pytest
 
 from replicator.config import Config
 from replicator.lake.catalog.tables import Lake
+from replicator.model.common import now_ms
 from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables
 from replicator.pipelines.query.names import TableName
 
 ORDERS = TableName("shop", "orders")
 
 
-def marked(next_offset: int | None) -> Any:
+def marked(next_offset: int | None, committed_ms: int = 0) -> Any:
     """Return a table up to an offset of its topic; None for one without a commit."""
     progress = {"shop.orders": {0: SimpleNamespace(next_offset=next_offset)}}
-    marker = None if next_offset is None else SimpleNamespace(progress=progress)
+    marker = None if next_offset is None else SimpleNamespace(progress=progress, committed_ms=committed_ms)
     return SimpleNamespace(marker=lambda: marker)
 
 
-def mirror(rows_to: int | None, changelog_to: int | None) -> InputTable:
-    return InputTable(ORDERS, InputKind.MIRROR, marked(rows_to), marked(changelog_to))
+def mirror(rows_to: int | None, changelog_to: int | None, logged_ms: int = 0) -> InputTable:
+    return InputTable(ORDERS, InputKind.MIRROR, marked(rows_to), marked(changelog_to, logged_ms))
 
 
-BETWEEN, SETTLED = mirror(5, 7), mirror(7, 7)
+BETWEEN, SETTLED, STUCK = mirror(5, 7, now_ms() + 60_000), mirror(7, 7), mirror(5, 7, now_ms() - 2_000)
 
 
 class _Loading(InputTables):
@@ -63,10 +63,10 @@ def test_others_are_never_between_commits() -> None:
 def test_mirror_is_loaded_again_until_the_batch_has_ended(tables: InputTables) -> None:
     found[:] = [BETWEEN, BETWEEN, SETTLED]
 
-    assert tables.load_settled(ORDERS, time.monotonic() + 60) is SETTLED
+    assert tables.load_settled(ORDERS) is SETTLED
 
 
-def test_mirror_is_returned_as_it_is_after_the_deadline(tables: InputTables) -> None:
-    found[:] = [BETWEEN]
+def test_mirror_that_stays_between_commits_is_returned_as_it_is(tables: InputTables) -> None:
+    found[:] = [STUCK]
 
-    assert tables.load_settled(ORDERS, time.monotonic()) is BETWEEN
+    assert tables.load_settled(ORDERS) is STUCK

@@ -17,6 +17,7 @@ SCHEMAS = {
             "price": "decimal(12,2)",
             "wide": "decimal(38,10)",
             "whole": "decimal(38,0)",
+            "fine": "decimal(38,25)",
             "weight": "double",
             "day": "date",
             "at": "timestamp",
@@ -45,7 +46,7 @@ def planned(query: str, header: str = "") -> Plan:
             "SELECT status, min(day) AS first, count(DISTINCT customer) AS n FROM shop.orders GROUP BY "
             "status HAVING count(*) > 1"
         ),
-        "SELECT id, wide, whole FROM shop.orders WHERE price < wide OR id < whole OR whole > 5",
+        "SELECT id, wide, whole FROM shop.orders WHERE price < wide OR id < whole OR whole > 5 OR price > -1.5",
         "SELECT o.id, c.name FROM shop.orders o LEFT JOIN shop.customers c ON c.id = o.customer",
         (
             "SELECT day, id FROM (SELECT day, id, rank() OVER (PARTITION BY day ORDER BY price DESC) "
@@ -85,6 +86,10 @@ def test_what_both_define_alike_is_portable(query: str) -> None:
         "SELECT id, wide * wide AS w FROM shop.orders",
         "SELECT id FROM shop.orders WHERE wide = whole",
         "SELECT id, coalesce(wide, whole) AS w FROM shop.orders",
+        "SELECT id FROM shop.orders WHERE id = fine",
+        "SELECT id FROM shop.orders WHERE coalesce(fine, id) = 1",
+        "SELECT id, if(paid, made, at) AS x FROM shop.orders",
+        "SELECT id FROM shop.orders WHERE paid = paid IN (true, false)",
         "SELECT id FROM shop.orders WHERE price > 1e2",
         "SELECT id FROM shop.orders WHERE status = 'a\\\\b'",
         "SELECT id FROM shop.orders WHERE customer IN (SELECT id FROM shop.customers)",
