@@ -25,7 +25,7 @@ def mirror(rows_to: int | None, changelog_to: int | None, logged_ms: int = 0) ->
     return InputTable(ORDERS, InputKind.MIRROR, marked(rows_to), marked(changelog_to, logged_ms))
 
 
-BETWEEN, SETTLED, STUCK = mirror(5, 7, now_ms() + 60_000), mirror(7, 7), mirror(5, 7, now_ms() - 2_000)
+BETWEEN, SETTLED, STUCK = mirror(5, 7, 10**15), mirror(7, 7), mirror(5, 7, now_ms() - 2_000)
 
 
 class _Loading(InputTables):
