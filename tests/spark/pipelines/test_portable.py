@@ -108,12 +108,3 @@ def test_duckdb_gives_what_spark_gives(spark: SparkSession, shape: str) -> None:
     assert found is not None
     assert counted(found) == counted(expected)
     assert expected.num_rows
-
-
-def test_spark_decides_what_a_number_is_that_overflows() -> None:
-    query = "SELECT id, v + 2147483647 AS w FROM shop.orders"
-    changed = as_table(TableName("shop", "orders"), Counter({(1, 0, 7, None, None, None): 1}), weighted=True)
-    plan = planned(query)
-
-    schema = pa.schema([("id", pa.int32()), ("w", pa.int32()), (WEIGHT, pa.int64())])
-    assert computed(plan.portable, {plan.inputs[0].changed: changed}, schema) is None
