@@ -41,12 +41,21 @@ COLUMN_TYPES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """A column of a test table: a name, a key of `COLUMN_TYPES`, and whether NULL is allowed."""
+    """A column of a test table: a name, a key of `COLUMN_TYPES`, and whether NULL is allowed.
+
+    Attributes:
+        renamed_from: its first name, if it was renamed.
+    """
 
     name: str
     kind: str
     optional: bool = True
     default: str | None = None
+    renamed_from: str | None = None
+
+    @property
+    def first_name(self) -> str:
+        return self.renamed_from or self.name
 
 
 @dataclass(frozen=True)

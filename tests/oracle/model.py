@@ -342,7 +342,9 @@ class Source:
 
     @staticmethod
     def _call(table: SourceTable, column: ColumnSpec, name: str) -> None:
-        table.columns[table.columns.index(column)] = replace(column, name=name)
+        table.columns[table.columns.index(column)] = replace(
+            column, name=name, renamed_from=column.first_name
+        )
         for row in [*table.rows.values(), *(c.row for c in table.changes if c.row is not None)]:
             if column.name in row:
                 row[name] = row.pop(column.name)
