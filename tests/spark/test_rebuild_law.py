@@ -3,7 +3,8 @@ interrupted, every mirror can be rebuilt at every position, and in place; the mi
 """
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,12 @@ def passing_columns(then: SourceTable, now: SourceTable, seen: Collection[str]) 
     }
 
 
+def note_columns(lake: LakeHarness, seen: Mapping[str, set[str]]) -> None:
+    with lake.catalog() as catalog:
+        for name, columns in seen.items():
+            columns.update(column for row in lake_rows(catalog, "shop", name) for column in row)
+
+
 def assert_rebuilt(
     catalog: Catalog, namespace: str, then: SourceTable, now: SourceTable, seen: Collection[str]
 ) -> None:
@@ -133,9 +140,7 @@ def assert_law(lake: LakeHarness, scenario: RebuildScenario) -> None:
                 break
             except PowerCut:
                 mirror = lake.mirror(config)
-        with lake.catalog() as catalog:
-            for name, columns in seen.items():
-                columns.update(n for row in lake_rows(catalog, "shop", name) for n in row)
+        note_columns(lake, seen)
     chance = random.Random(scenario.seed)
     chosen = chance.sample(recorded.boundaries, min(scenario.positions, len(recorded.boundaries)))
     for number, boundary in enumerate(chosen):
@@ -144,17 +149,11 @@ def assert_law(lake: LakeHarness, scenario: RebuildScenario) -> None:
             for table in source.tables:
                 assert_rebuilt(catalog, f"then{number}", boundary.tables[table.name], table, seen[table.name])
 
-    moment = as_of(recorded.boundaries[-1])
-    if scenario.rewinds and not scenario.alters:
-        moment = as_of(chosen[0])
-    while True:
-        try:
-            with power_cut(scenario.rebuild_crash if crashes is not None else 10**9):
-                crashes = None  # type: ignore[assignment]
-                rebuild_tables(config, mirror.context.lake, as_of=moment if scenario.rewinds else None)
+    moment = as_of(recorded.boundaries[-1] if scenario.alters else chosen[0])
+    for cut_at in (scenario.rebuild_crash, 10**9):
+        with suppress(PowerCut), power_cut(cut_at):
+            rebuild_tables(config, mirror.context.lake, as_of=moment if scenario.rewinds else None)
             break
-        except PowerCut:
-            pass
     mirror = lake.mirror(config)
     Rounds(mirror, follows=False).advance(ends)
     assert mirror.summary().paused == {}
