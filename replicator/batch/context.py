@@ -17,6 +17,7 @@ from replicator.lake.catalog.tables import Lake
 from replicator.lake.files.small_files import SmallFileLog
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
+from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.recoveries import Recoveries
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.table_writer import TableWriter
@@ -56,6 +57,7 @@ class MirrorContext:
     partition_counts: PartitionCounts = field(default_factory=PartitionCounts)
     misread: MisreadRows = field(default_factory=MisreadRows)
     prepared: PreparedTransactions = field(default_factory=PreparedTransactions)
+    recent: RecentChanges = field(default_factory=RecentChanges)
     created_for: str | None = None
 
     @property
@@ -71,7 +73,7 @@ class MirrorContext:
     @property
     def writer(self) -> TableWriter:
         """The committer of lake tables."""
-        return TableWriter(self.lake, self.ledger, self.row_locations, self.small_files)
+        return TableWriter(self.lake, self.ledger, self.row_locations, self.small_files, self.recent)
 
 
 def column_rules(context: MirrorContext, table: TableId) -> ColumnRules:

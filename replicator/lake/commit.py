@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from replicator import failpoints
 from replicator.errors import FencedError, LakeError
 from replicator.lake.catalog.exact_commit import begin
@@ -36,6 +38,7 @@ class Staged:
         row_changes: the locations of the changed rows after this commit; None if they are not tracked.
         small_files: the files that the driver wrote; None if the commit changes the table in another way too.
         properties: table properties to set in the same commit; None removes one.
+        rows: what `data` has, with the columns of the table, if the driver holds it; only a changelog's are of use.
     """
 
     data: Sequence[Any] = ()
@@ -47,6 +50,7 @@ class Staged:
     row_changes: RowChanges | None = None
     small_files: SmallChanges | None = None
     properties: Mapping[str, str | None] = field(default_factory=dict)
+    rows: pa.Table | None = None
 
 
 def publish(

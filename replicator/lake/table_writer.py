@@ -1,7 +1,7 @@
 """Commits staged files to a lake table and keeps the process's record of the lake true.
 
-A commit changes what must agree: the table, the ledger's copy of its marker, the cache of row locations, and the log of
-small files. `TableWriter.commit` is the only place that changes them together.
+A commit changes what must agree: the table, the ledger's copy of its marker, the cache of row locations, the log of
+small files, and the newest changes. `TableWriter.commit` is the only place that changes them together.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from replicator.lake.commit import Staged, publish
 from replicator.lake.files.small_files import SmallFileLog
 from replicator.lake.ledger import Ledger
 from replicator.lake.others import refuse_foreign, refuse_rollback
+from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.model.changelog import RECREATED_TOPIC, RESTATED_KEY, followed_by_mirror, next_restatement
 from replicator.model.commit_marker import CommitMarker
@@ -43,6 +44,7 @@ class TableWriter:
     ledger: Ledger
     row_locations: RowLocationCache
     small_files: SmallFileLog
+    recent: RecentChanges
 
     def commit(self, target: WriteTarget, staged: Staged, marker: CommitMarker) -> None:
         """Make `staged` visible in one atomic commit, together with `marker`.
@@ -58,6 +60,8 @@ class TableWriter:
             self.row_locations.committed(target.table, changes, head)
         if (small := staged.small_files) is not None:
             self.small_files.committed(target.table, before, small, head)
+        if target.role is LakeRole.CHANGELOG:
+            self.recent.committed(target.table, target.base, marker, staged)
         self.ledger.committed(target.source, target.role, marker, fills_done=staged.fills_done)
 
     def target(self, source: TableId, role: LakeRole, table: LakeTable) -> WriteTarget:

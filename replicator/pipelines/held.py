@@ -1,10 +1,11 @@
 """Rows that the driver holds if they are few and small: reading them again takes a Spark job."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -17,9 +18,9 @@ _UNPACKED: Final = 10
 """How much larger a row is in memory than in a data file, about."""
 
 
-def held_rows(rows: DataFrame, tables: Iterable[LakeTable]) -> pa.Table | None:
+def held_rows(rows: DataFrame, tables: Iterable[LakeTable], most_rows: int = MOST_ROWS) -> pa.Table | None:
     """Return rows if the driver can hold them, else None; they have at most about the size of those of `tables`."""
-    most = _most(max((table.row_bytes for table in tables), default=0.0))
+    most = min(most_rows, most_held(max((table.row_bytes for table in tables), default=0.0)))
     found = rows.limit(most + 1).toArrow()
     return found if found.num_rows <= most else None
 
@@ -56,6 +57,21 @@ def plain_values(column: pa.ChunkedArray) -> list[object]:
     return list((column.cast(pa.string()) if is_time else column).to_pylist())
 
 
-def _most(row_bytes: float) -> int:
-    """Return how many rows of a mean size in data files, in bytes, the driver holds."""
-    return min(MOST_ROWS, int(MOST_BYTES / max(_UNPACKED * row_bytes, 1)))
+def most_held(row_bytes: float) -> int:
+    """Return of how many rows of a mean size in data files, in bytes, the driver has the memory."""
+    return int(MOST_BYTES / max(_UNPACKED * row_bytes, 1))
+
+
+def without_keys(rows: pa.Table, gone: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return rows without those whose key is in `gone`; null is a value."""
+    if len(key) == 1:
+        values = gone.column(key[0]).combine_chunks().cast(rows.schema.field(key[0]).type)
+        return rows.filter(pc.invert(pc.is_in(rows.column(key[0]), value_set=values)))
+    codes: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(rows.num_rows + gone.num_rows, np.int64)
+    for name in key:
+        chunks = [*rows.column(name).chunks, *gone.column(name).chunks]
+        found = pa.chunked_array(chunks, rows.column(name).type).combine_chunks().dictionary_encode("encode")
+        # Numbers from 0 without a gap, so that the product fits.
+        codes = codes * len(found.dictionary) + found.indices.to_numpy()
+        codes = np.unique(codes, return_inverse=True)[1]
+    return rows.filter(pa.array(~np.isin(codes[: rows.num_rows], codes[rows.num_rows :])))

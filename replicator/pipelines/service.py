@@ -25,6 +25,7 @@ from replicator.errors import (
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
+from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.tags import create_tag
 from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, of_log_tables, with_inputs
@@ -84,6 +85,7 @@ class Pipelines:
     config: Config
     lake: Lake
     files: PipelineFiles
+    recent: RecentChanges = field(default_factory=RecentChanges)
     planner: Planner = field(init=False)
     tables: ResultTables = field(init=False)
     pauses: Pauses = field(init=False)
@@ -94,12 +96,16 @@ class Pipelines:
             self.config, self.lake, self.files.results(self.config.lake.pipelines_namespace)
         )
         index = RowLocationCache(self.config.mirror.state_dir, self.config.apply.max_index_size)
-        self.tables = ResultTables(self.config, self.lake, index)
+        self.tables = ResultTables(self.config, self.lake, index, self.recent)
         self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
 
     @classmethod
-    def open(cls, config: Config, spark: SparkSession, files: PipelineFiles) -> "Pipelines":
+    def open(
+        cls, config: Config, spark: SparkSession, files: PipelineFiles, recent: RecentChanges | None = None
+    ) -> "Pipelines":
         """Return pipelines that use `spark`, which nothing else may use: views have the names of pipelines.
+
+        `recent` are the changes that this process commits to mirrors.
 
         Raises:
             LakeUnavailable: the catalog does not answer.
@@ -109,7 +115,7 @@ class Pipelines:
         lake = Lake(spark)
         # A mirror that has not run yet has no namespace for pauses.
         lake.ensure_namespace(config.lake.ops_namespace)
-        return cls(config, lake, files)
+        return cls(config, lake, files, recent or RecentChanges())
 
     def table(self, pipeline: Pipeline) -> TableName:
         """Return the table of a pipeline's result."""
@@ -155,8 +161,6 @@ class Pipelines:
                 stopped[result.table] = pipeline.name
         on_pipeline("", total, total)
         self._note_checks(ends.boundary)
-        # Those that read a result are refreshed in the same round.
-        self.tables.latest.forget()
         return results
 
     def of_log_tables(self, names: Collection[str] = ()) -> list[str]:

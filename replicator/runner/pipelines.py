@@ -18,6 +18,7 @@ from replicator.config import Config
 from replicator.errors import ConfigError, Unsettled, UsageError
 from replicator.jvm.spark import own_session
 from replicator.lake.properties import PIPELINE_CHECKS
+from replicator.lake.recent_changes import RecentChanges
 from replicator.pipelines.files import Pipeline, PipelineFiles, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
 from replicator.pipelines.inputs.recent_ends import RecentEnds
@@ -44,14 +45,19 @@ _AGAIN_S: Final = 2.0
 """How soon a pipeline that waits for an input is tried again."""
 
 
-def refresh_once(config: Config, spark: SparkSession, stopping: threading.Event | None = None) -> None:
-    """Refresh all pipelines, and log what that did; for a run that ends.
+def refresh_once(
+    config: Config,
+    spark: SparkSession,
+    stopping: threading.Event | None = None,
+    recent: RecentChanges | None = None,
+) -> None:
+    """Refresh all pipelines, and log what that did; for a run that ends. `recent` is what it committed to mirrors.
 
     Raises:
         ReplicatorError: as `refresh_when_reached`.
     """
     if files := read_pipelines(config):
-        pipelines = Pipelines.open(config, own_session(spark), files)
+        pipelines = Pipelines.open(config, own_session(spark), files, recent)
         read, stops = ends_reader(config, required=False), TagStops()
         _log(refresh_to_tags(pipelines, read, stops, _WAIT_S, stopping), {})
         _log(refresh_when_reached(pipelines, read, wait=_WAIT_S, stopping=stopping), {})
@@ -76,10 +82,10 @@ def refresh_to_tags(
 
 
 @contextmanager
-def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
-    """Keep the results of pipelines current while the block runs."""
+def following_pipelines(config: Config, spark: SparkSession, recent: RecentChanges) -> Iterator[None]:
+    """Keep the results of pipelines current while the block runs. `recent` is what it commits to mirrors."""
     with ExitStack() as running:
-        refreshes = _Refreshes(config, spark)
+        refreshes = _Refreshes(config, spark, recent)
         running.enter_context(closing(refreshes)).start()
         if config.pipelines.check_every is not None:
             from replicator.runner.result_checks import ResultChecks  # noqa: PLC0415 - it imports PyIceberg
@@ -93,8 +99,8 @@ def following_pipelines(config: Config, spark: SparkSession) -> Iterator[None]:
 class _Refreshes:
     """Refreshes pipelines at their intervals."""
 
-    def __init__(self, config: Config, spark: SparkSession) -> None:
-        self._config, self._spark = config, spark
+    def __init__(self, config: Config, spark: SparkSession, recent: RecentChanges) -> None:
+        self._config, self._spark, self._changes = config, spark, recent
         self._thread = SideThread("pipelines", self._round, _warn)
         self._updates: SideThread | None = None
         self._retry = True
@@ -173,7 +179,7 @@ class _Refreshes:
             self._updates = SideThread("log ends", partial(self._update_ends, self._recent), _warn)
             self._updates.start()
         if self._pipelines is None or self._pipelines.files != files:
-            self._pipelines = Pipelines.open(self._config, self._session, files)
+            self._pipelines = Pipelines.open(self._config, self._session, files, self._changes)
             self._needs_position = len(self._pipelines.of_log_tables()) < len(files.pipelines)
         return self._pipelines, self._read, self._recent
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from replicator.batch.context import MirrorContext
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
@@ -128,7 +129,7 @@ class Sessions:
                     self._record.follows()
                 _LOG.info("following the log", trigger_seconds=config.apply.trigger)
                 stream = KafkaStream(scheduler.context, kafka_log(config), scheduler, self._until_caught_up)
-                with self._pipelines(config, spark), self._logs(config, spark):
+                with self._pipelines(scheduler.context, spark), self._logs(config, spark):
                     follow(stream, goal)
                 self._summary = scheduler.summary()
 
@@ -143,13 +144,13 @@ class Sessions:
             yield
 
     @contextlib.contextmanager
-    def _pipelines(self, config: Config, spark: SparkSession) -> Iterator[None]:
+    def _pipelines(self, context: MirrorContext, spark: SparkSession) -> Iterator[None]:
         """Keep the results of pipelines current while the block runs, or bring them up to date at its end."""
         if self._until_caught_up:
             yield
-            refresh_once(config, spark)
+            refresh_once(context.config, spark, recent=context.recent)
             return
-        with following_pipelines(config, spark):
+        with following_pipelines(context.config, spark, context.recent):
             yield
 
     def _start(self, session: NextSession) -> SparkSession:

@@ -3,13 +3,14 @@
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from replicator.config import Config
+from replicator.lake.recent_changes import RecentChanges
 from replicator.pipelines.files import read_pipelines
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds, ends_reader
@@ -28,10 +29,18 @@ class PipelineLake:
 
     Attributes:
         settings: the configuration; by default that of the lake.
+        stays: whether one process writes the lake and refreshes the results all the time; else one for each refresh.
     """
 
     lake: LakeHarness
     settings: Config | None = None
+    stays: bool = False
+    _recent: RecentChanges = field(default_factory=RecentChanges)
+    _opened: Pipelines | None = None
+
+    def __post_init__(self) -> None:
+        if self.stays:
+            self.lake.adapt = lambda context: replace(context, recent=self._recent)
 
     @property
     def config(self) -> Config:
@@ -44,8 +53,12 @@ class PipelineLake:
         (folder / f"{name}.{ending}").write_text(textwrap.dedent(text).strip() + "\n")
 
     def pipelines(self) -> Pipelines:
-        """Open the pipelines as a new process would."""
-        return Pipelines.open(self.config, self.lake.session(self.config), read_pipelines(self.config))
+        """Open the pipelines as a new process would, or as the one that stays did."""
+        files = read_pipelines(self.config)
+        if self._opened is None or not self.stays or self._opened.files != files:
+            session = self.lake.session(self.config)
+            self._opened = Pipelines.open(self.config, session, files, self._recent if self.stays else None)
+        return self._opened
 
     def refresh(
         self, boundary: Boundary | None = None, *names: str, rebuild: Sequence[str] = (), retry: bool = True

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from replicator import failpoints
 from replicator.batch.events.changelog_rows import changelog_rows, driver_changelog_rows
 from replicator.batch.values import TableBatch, TableKind
@@ -43,7 +45,9 @@ def _staged(batch: TableBatch, table: LakeTable, commit: int) -> Staged:
         rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema, commit))
         if rows is not None:
             written = [write_data(lake, table, part) for part in rows]
-            return Staged([data.file for data in written], small_files=SmallChanges(written))
+            added = pa.concat_tables(part.rows for part in rows) if rows else None
+            files = [data.file for data in written]
+            return Staged(files, small_files=SmallChanges(written), rows=added)
     if (found := _written(batch, table, commit)) is not None:
         return Staged(found, small_files=SmallChanges())
     frame = changelog_rows(batch.numbered(batch.changelog_events(), commit), schema)

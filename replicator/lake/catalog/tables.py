@@ -105,6 +105,11 @@ class LakeTable:
         return self.java.snapshot(snapshot_id) is not None
 
     @property
+    def schema_id(self) -> int:
+        """The id of the current schema: another one has other columns."""
+        return int(self.java.schema().schemaId())
+
+    @property
     def is_sorted(self) -> bool:
         """Whether the table has a sort order, so that rows are reordered when they are written."""
         return bool(self.java.sortOrder().isSorted())

@@ -7,7 +7,7 @@ source. So a few numbers tell the next refresh which changes were held.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,14 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.errors import Unsettled
-from replicator.pipelines.inputs.positions import any_of
+from replicator.pipelines.inputs.positions import Flags, any_of
 from replicator.pipelines.inputs.progress import InputProgress
 
-_Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _WITH_IMAGES: Final = frozenset({"c", "u", "d", "h"})
 """Operations of changes that have all images: of the log, and differences that a re-read found."""
 META: Final = ("op", "partition", "offset", "commit", "later")
 """What is known of each image of a change."""
+_PLACE: Final = ("partition", "offset", "commit")
 _NEXT: Final = "it is refreshed once the connector has passed them, with the next change of the source"
 
 
@@ -42,6 +42,15 @@ def is_pending(change: SparkColumn, progress: InputProgress) -> SparkColumn:
     ]
     held = (commit >= F.lit(progress.held_commit)) & any_of(place)
     return (commit >= F.lit(progress.first_commit)) & (newer | held)
+
+
+def held_pending(change: pa.StructArray, progress: InputProgress) -> Flags:
+    """Return which held changes a result with this progress lacks, as `is_pending` tells."""
+    partition, offset, commit = (pc.struct_field(change, name).to_numpy(False) for name in _PLACE)
+    found: Flags = commit > progress.commit
+    if progress.held_commit is not None and progress.held:
+        found |= (commit >= progress.held_commit) & _follows(partition, offset, progress.held)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +86,7 @@ def classified(rows: pa.Table, name: str) -> Pending:
     restated = _restated(_strange(ops, ~later))
     if not later.any():
         return Pending(rows.num_rows, 0, restated=restated)
-    partitions, offsets, commits = (
-        rows.column(column).cast(pa.int64()).to_numpy() for column in ("partition", "offset", "commit")
-    )
+    partitions, offsets, commits = (rows.column(column).cast(pa.int64()).to_numpy() for column in _PLACE)
     held = {int(p): int(offsets[later & (partitions == p)].min()) for p in np.unique(partitions[later])}
     first = int(commits[later].min())
     mixed = ~later & (commits >= first) & _follows(partitions, offsets, held)
@@ -88,14 +95,14 @@ def classified(rows: pa.Table, name: str) -> Pending:
     return Pending(int((~later).sum()), int(later.sum()), held, first, restated)
 
 
-def _follows(partitions: Any, offsets: Any, held: Mapping[int, int]) -> _Flags:
+def _follows(partitions: Any, offsets: Any, held: Mapping[int, int]) -> Flags:
     found = np.zeros(len(offsets), bool)
     for partition, offset in held.items():
         found |= (partitions == partition) & (offsets >= offset)
     return found
 
 
-def _strange(ops: pa.ChunkedArray, chosen: _Flags) -> str | None:
+def _strange(ops: pa.ChunkedArray, chosen: Flags) -> str | None:
     found = pc.unique(ops.filter(pa.array(chosen))).to_pylist()
     return min((str(op) for op in found if op not in _WITH_IMAGES), default=None)
 

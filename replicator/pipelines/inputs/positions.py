@@ -1,17 +1,21 @@
-"""Which changes are after a boundary, as expressions of Spark over the struct column of a changelog."""
+"""Which changes are after a boundary, by their struct column in a changelog: expressions of Spark, and of held rows."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.jvm.position_columns import position_key
-from replicator.model.gtid import GtidSet
+from replicator.model.gtid import GtidSet, Transaction
 from replicator.model.position import FILE_SHIFT, binlog_number
 from replicator.pipelines.inputs.boundary import Boundary
 
+Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _PADDED: Final = 6
 """MySQL pads the numbers of binlog files to this length."""
 _FILES_LATER: Final = 10_000
@@ -35,6 +39,39 @@ def is_after(boundary: Boundary, change: SparkColumn) -> SparkColumn:
         return by_position
     gtid = change.getField("gtid")
     return F.when(gtid.isNotNull(), ~_is_in(GtidSet.parse(boundary.gtids), gtid)).otherwise(by_position)
+
+
+def held_after(boundary: Boundary, change: pa.StructArray) -> Flags:
+    """Return which held changes are after a boundary, as `is_after` tells."""
+    if boundary.file is None:
+        return np.zeros(len(change), bool)
+    here = (binlog_number(boundary.file) << FILE_SHIFT) + boundary.pos
+    numbers = _of_distinct(pc.struct_field(change, "file"), lambda file: binlog_number(file) if file else 0)
+    position = (numbers << FILE_SHIFT) + pc.struct_field(change, "pos").fill_null(0).to_numpy(False)
+    found: Flags = position >= here
+    if boundary.closed:
+        is_read = pc.is_in(pc.struct_field(change, "op"), pa.array(READ)).to_numpy(False)
+        found = np.where(is_read, position > here, found)
+    if boundary.gtids is None:
+        return found
+    known, gtids = GtidSet.parse(boundary.gtids), pc.struct_field(change, "gtid")
+    is_later = _of_distinct(gtids, lambda gtid: not _is_member(known, gtid)).astype(bool)
+    return np.where(gtids.is_valid().to_numpy(False), is_later, found)
+
+
+def _of_distinct(values: pa.Array, of: Callable[[str | None], int]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return what a function gives for each value; it is called once for those that are equal."""
+    encoded = values.dictionary_encode("encode")
+    found = np.array([of(value) for value in encoded.dictionary.to_pylist()], np.int64)
+    indices: np.ndarray[Any, np.dtype[np.int64]] = encoded.indices.to_numpy()
+    return found.take(indices)
+
+
+def _is_member(gtids: GtidSet, gtid: str | None) -> bool:
+    if gtid is None or (transaction := Transaction.parse(gtid.lower())) is None:
+        return False
+    intervals = gtids.intervals.get(transaction.origin, ())
+    return any(first <= transaction.number <= last for first, last in intervals)
 
 
 def may_be_after(boundary: Boundary, change: SparkColumn) -> SparkColumn | None:

@@ -15,19 +15,21 @@ import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType
 
 from replicator.errors import Unsettled
 from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.files.parquet import fitting
 from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_snapshot
+from replicator.lake.recent_changes import RecentChanges
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
 from replicator.pipelines.held import held_frame, held_rows, net_rows
 from replicator.pipelines.inputs.appended import is_later, offsets_of, since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
-from replicator.pipelines.inputs.latest import LatestChanges
-from replicator.pipelines.inputs.pending import META, Pending, classified, is_pending
-from replicator.pipelines.inputs.positions import is_after, may_be_after
+from replicator.pipelines.inputs.pending import META, Pending, classified, held_pending, is_pending
+from replicator.pipelines.inputs.positions import held_after, is_after, may_be_after
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.tables import InputKind, InputTable
 from replicator.pipelines.output.record import recorded_result
@@ -55,8 +57,9 @@ class InputState:
         progress: the progress of a result that has all changes up to the boundary.
         pending: which changes are pending.
         images: their images: the wanted columns and those of the key, and a struct `at` with `META` and `before`. None
-            without a changelog, or if `LatestChanges` has them. Of a log table the appended rows; its struct lacks
-            `META` but `later`.
+            without a changelog, or if the driver holds them. Of a log table the appended rows; its struct lacks `META`
+            but `later`.
+        few: the images, if the driver holds them.
         held: what `changed` returns, if the driver holds it.
         restated: why the changes do not tell all that changed since; None if they do.
         is_changed: whether anything changed since.
@@ -70,6 +73,7 @@ class InputState:
     progress: InputProgress
     pending: Pending = field(default_factory=Pending)
     images: DataFrame | None = None
+    few: pa.Table | None = None
     held: pa.Table | None = None
     restated: str | None = None
     is_changed: bool = True
@@ -102,6 +106,16 @@ class InputState:
         return self.images is not None or self.held is not None
 
     @property
+    def net(self) -> pa.Table | None:
+        """What `changed` returns, with the columns of the key too; None if the driver does not hold it."""
+        return None if self.few is None else _changed(self.few, self.with_key, self.at)
+
+    @property
+    def with_key(self) -> tuple[str, ...]:
+        """The wanted columns and those of the key."""
+        return tuple(dict.fromkeys([*self.columns, *self.table.key]))
+
+    @property
     def is_moved(self) -> bool:
         """Whether it is a log table with another snapshot than the one that the result has recorded."""
         return self.since is not None and self.since.snapshot != self.progress.snapshot
@@ -130,9 +144,10 @@ class InputState:
             return rows.where(~F.coalesce(gone, F.lit(False))).select(*_named(self.columns))
         if self.table.kind is InputKind.LOG:
             return self._earlier().select(*_named(self.columns))
-        if self.images is None:
+        images = self.images if self.few is None else held_frame(self.lake.spark, self.few)
+        if images is None:
             raise AssertionError("changes cannot be undone without a changelog")
-        images = self.images.where(at.getField("later")) if only_later else self.images
+        images = images.where(at.getField("later")) if only_later else images
         return undone(rows, images, self.columns, self.table.key, at)
 
     def _earlier(self) -> DataFrame:
@@ -173,13 +188,13 @@ def read_state(
     since: InputProgress | None,
     refreshed: Mapping[TableName, Boundary],
     *,
-    latest: LatestChanges | None = None,
+    recent: RecentChanges | None = None,
     keep_expired: bool = False,
 ) -> InputState:
     """Return an input at a boundary, and its changes since a result was refreshed.
 
     `refreshed` are the results that have the rows of the boundary, and what they record: an earlier one if nothing
-    changed in between. `latest` are changes that need not be read. `keep_expired`: rows that are deleted from a log
+    changed in between. `recent` are changes that need not be read. `keep_expired`: rows that are deleted from a log
     table stay in the result.
 
     Raises:
@@ -204,7 +219,7 @@ def read_state(
     state = replace(state, progress=replace(state.progress, steps_at=max(known, default=-1)))
     if since is not None and (reason := _restated(state, since)) is not None:
         state = replace(state, since=None, restated=reason)
-    if latest is not None and (handed := _handed(state, table.changelog, latest)) is not None:
+    if recent is not None and (handed := _handed(state, table.changelog, recent)) is not None:
         return _with_images(state, handed)
     return _with_pending(state, table.changelog)
 
@@ -270,8 +285,7 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
     images = _images(state, changelog)
     state = replace(state, images=images)
     if (few := held_rows(images, [changelog])) is not None:
-        found = _with_images(state, few)
-        return replace(found, images=held_frame(state.lake.spark, few)) if found.pending.later else found
+        return _with_images(state, few)
     at = F.col(quoted(state.at))
     meta = images.select(*(at.getField(field).alias(field) for field in META)).limit(MOST_ROWS + 1).toArrow()
     if meta.num_rows <= MOST_ROWS:
@@ -286,7 +300,7 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
 def _with_images(state: InputState, images: pa.Table) -> InputState:
     """Return a state with the images of changes that the driver holds."""
     changed = _changed(images, state.columns, state.at)
-    return replace(_classified(state, _meta(images.column(state.at))), held=changed)
+    return replace(_classified(state, _meta(images.column(state.at))), images=None, few=images, held=changed)
 
 
 def _classified(state: InputState, meta: pa.Table) -> InputState:
@@ -300,19 +314,21 @@ def _classified(state: InputState, meta: pa.Table) -> InputState:
     )
 
 
-def _handed(state: InputState, changelog: LakeTable, latest: LatestChanges) -> pa.Table | None:
+def _handed(state: InputState, changelog: LakeTable, recent: RecentChanges) -> pa.Table | None:
     """Return the images of the changes that a result lacks, as `_images` does, if the driver holds them."""
-    since, name = state.since, state.table.change or ""
-    if since is None or state.table.kind is not InputKind.RESULT:
+    since, is_log = state.since, state.table.kind is InputKind.CHANGELOG
+    if since is None or is_log or (rows := recent.since(changelog, since.first_commit)) is None:
         return None
-    if (rows := latest.after(changelog, since.commit)) is None:
-        return None
-    change = rows.column(name).combine_chunks()
-    fields = {each: pc.struct_field(change, each) for each in ("op", "partition", "offset", "commit")}
-    fields["later"] = pa.repeat(pa.scalar(False), rows.num_rows)
+    change = rows.column(state.table.change or "").combine_chunks()
+    fields = {name: pc.struct_field(change, name) for name in META if name != "later"}
+    fields["later"] = pa.array(held_after(state.boundary, change))
     fields["before"] = pc.is_in(pc.struct_field(change, "kind"), pa.array(BEFORE))
-    images = rows.select(list(dict.fromkeys([*state.columns, *state.table.key])))
-    return images.append_column(state.at, pa.StructArray.from_arrays(list(fields.values()), list(fields)))
+    at = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    named = rows_of(state.lake, state.table.table).select(*_named(state.with_key))
+    found = fitting(rows, to_arrow_schema(named.schema))
+    if found is None:
+        return None
+    return found.append_column(state.at, at).filter(pa.array(held_pending(change, since)))
 
 
 def _images(state: InputState, changelog: LakeTable) -> DataFrame:
@@ -324,7 +340,7 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
         F.col(quoted(column))
         if types[column].simpleString() == wanted_types[column].simpleString()
         else F.col(quoted(column)).cast(wanted_types[column]).alias(column)
-        for column in dict.fromkeys([*state.columns, *state.table.key])
+        for column in state.with_key
     ]
     at = F.struct(
         change.getField("op").alias("op"),

@@ -108,7 +108,7 @@ class ResultChangelog:
         else:
             files = written.files
         marker = self.tables.commit(log, Staged(files), record, reached, offset)
-        self.tables.latest.note(log, marker, rows)
+        self.tables.recent.committed(log, base, marker, Staged(files, rows=rows))
         failpoints.reach("between-pipeline-commits")
 
     def _begun(self, table: LakeTable, record: ResultRecord) -> LakeTable:

@@ -6,15 +6,14 @@ would scan the table again each time.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import rows_of
-from replicator.pipelines.held import MOST_ROWS, held_rows
+from replicator.pipelines.held import MOST_ROWS, held_rows, without_keys
 from replicator.pipelines.output.places import is_found_by_key
 from replicator.pipelines.query.signed import WEIGHT
 
@@ -58,22 +57,10 @@ class SmallResults:
             return
         weights = changes.column(WEIGHT)
         added = changes.filter(pc.greater(weights, 0)).select(rows.column_names).cast(rows.schema)
-        kept = _without(rows, changes.filter(pc.less(weights, 0)), key)
+        kept = without_keys(rows, changes.filter(pc.less(weights, 0)), key)
         self._keep(uuid, head, pa.concat_tables([kept, added]).combine_chunks())
 
     def _keep(self, uuid: str, snapshot: int, rows: pa.Table) -> None:
         self._held[uuid] = snapshot, rows
         while sum(held.nbytes for _, held in self._held.values()) > _MOST_BYTES:
             self._held.pop(next(iter(self._held)))
-
-
-def _without(rows: pa.Table, gone: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return rows without those whose key is in `gone`; null is a value."""
-    codes: np.ndarray[Any, np.dtype[np.int64]] = np.zeros(rows.num_rows + gone.num_rows, np.int64)
-    for name in key:
-        chunks = [*rows.column(name).chunks, *gone.column(name).chunks]
-        found = pa.chunked_array(chunks, rows.column(name).type).combine_chunks().dictionary_encode("encode")
-        # Numbers from 0 without a gap, so that the product fits.
-        codes = codes * len(found.dictionary) + found.indices.to_numpy()
-        codes = np.unique(codes, return_inverse=True)[1]
-    return rows.filter(pa.array(~np.isin(codes[: rows.num_rows], codes[rows.num_rows :])))

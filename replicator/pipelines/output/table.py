@@ -21,6 +21,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
+from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.model.commit_marker import COMMIT_KEY, CommitMarker, PartitionProgress
 from replicator.model.common import now_ms
@@ -29,7 +30,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import MIRROR_KEY, Column, TableSchema
 from replicator.model.types import LakeType
 from replicator.pipelines.costs import COSTS_KEY, Costs
-from replicator.pipelines.inputs.latest import LatestChanges
+from replicator.pipelines.inputs.small_mirrors import SmallMirrors
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
 from replicator.pipelines.output.small_results import SmallResults
 from replicator.pipelines.query.names import TableName
@@ -58,15 +59,17 @@ class ResultTables:
 
     Attributes:
         index: where the rows of results are by their keys.
-        latest: what the newest commits changed.
+        recent: what the newest commits changed.
         small: the rows of small results.
+        mirrors: the rows of small mirrors.
     """
 
     config: Config
     lake: Lake
     index: RowLocationCache
-    latest: LatestChanges = field(default_factory=LatestChanges)
+    recent: RecentChanges = field(default_factory=RecentChanges)
     small: SmallResults = field(default_factory=SmallResults)
+    mirrors: SmallMirrors = field(default_factory=SmallMirrors)
 
     def load(self, name: TableName) -> LakeTable | None:
         """Load a table; None if there is none.

@@ -1,8 +1,9 @@
 """Queries that DuckDB answers exactly as Spark does: a refresh of rows that the driver holds needs no Spark job.
 
-They compare, group, add and rank values of types that are the same in both. What the two define differently (functions,
-casts, division, floating-point numbers, patterns) is left to Spark, and so is a query that DuckDB fails to answer, for
-instance because a number overflows.
+They compare, group, add and rank values of types that are the same in both, and convert numbers to a type with as many
+digits after the point, and times to dates. What the two define differently (functions, other casts, division,
+floating-point numbers, patterns) is left to Spark, and so is a query that DuckDB fails to answer, for instance because
+a number overflows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,29 +27,28 @@ _NODES: Final[frozenset[type[exp.Expr]]] = frozenset(
         exp.Boolean, exp.And, exp.Or, exp.Not, exp.Is, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE,
         exp.NullSafeEQ, exp.In, exp.Between, exp.Case, exp.If, exp.Coalesce, exp.Add, exp.Sub, exp.Mul, exp.Neg,
         exp.Count, exp.Sum, exp.Min, exp.Max, exp.Window, exp.Order, exp.Ordered, exp.RowNumber, exp.Rank,
-        exp.DenseRank,
+        exp.DenseRank, exp.TryCast, exp.Cast, exp.DataType, exp.DataTypeParam,
     }
 )  # fmt: skip
 """What the query of a pipeline may have."""
-_OF_STEPS: Final = _NODES | {
-    exp.TryCast, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Struct, exp.PropertyEQ, exp.Dot
-}  # fmt: skip
-"""What the steps of a refresh may have besides: their casts are between exact numbers of one scale."""
+_OF_STEPS: Final = _NODES | {exp.Struct, exp.PropertyEQ, exp.Dot}
+"""What the steps of a refresh may have besides; their casts are between exact numbers of one scale."""
 _RANKS: Final = (exp.RowNumber, exp.Rank, exp.DenseRank)
-_ALIKE: Final = (
-    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between, exp.Coalesce, exp.Case
-)  # fmt: skip
 _REFUSED: Final[dict[type[exp.Expr], str]] = {exp.In: "query", exp.Case: "this", exp.Window: "spec"}
 """Parts that expressions may not have."""
-_COMPARISONS: Final = (
-    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between, exp.Is, exp.Not
+_OF_TWO: Final = (
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between
 )  # fmt: skip
+_COMPARISONS: Final = (*_OF_TWO, exp.Is, exp.Not)
+_ALIKE: Final = (*_OF_TWO, exp.Coalesce, exp.Case)
+_TIMES: Final = ("TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMPLTZ")
+"""Spark and DuckDB tell dates in UTC."""
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Neg)
 _NUMBERS: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL")
 _CLASSES: Final = {
     **dict.fromkeys(_NUMBERS, "number"),
     **dict.fromkeys(("TEXT", "VARCHAR"), "text"),
-    **{name: name for name in ("DATE", "BOOLEAN", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMPLTZ")},
+    **{name: name for name in ("DATE", "BOOLEAN", *_TIMES)},
 }
 
 
@@ -90,6 +90,9 @@ def _is_alike(node: exp.Expr) -> bool:
             alike = _class(node) is not None
         case exp.Literal():
             alike = node.name.isprintable() and "\\" not in node.name and (node.is_string or _is_plain(node))
+        case exp.Cast():
+            is_date = node.to.this is exp.DataType.Type.DATE and _class(node.this) in (*_TIMES, "DATE")
+            alike = is_date or _class(node.this) == _class(node) == "number"
         case exp.Window():
             alike = alike and isinstance(node.this, _RANKS)
         case exp.Union():
@@ -164,10 +167,12 @@ def _class(node: exp.Expr) -> str | None:
 
 
 def _is_exact(node: exp.Expr, views: Views) -> bool:
-    """Return whether the numbers that are added or multiplied are exact, and Spark keeps all their digits."""
-    if not isinstance(node, _ARITHMETIC):
+    """Return whether numbers that are added, multiplied or converted are exact, and Spark keeps all their digits."""
+    converts = isinstance(node, exp.Cast) and _class(node) == "number"
+    if not converts and not isinstance(node, _ARITHMETIC):
         return True
     select = node.find_ancestor(exp.Select)
     tables = [] if select is None else [s for s in sources_of(select) if isinstance(s, exp.Table)]
     types = {(s.alias_or_name, name): kind for s in tables for name, kind in views.types(s).items()}
-    return exact_type(node, types) is not None
+    found, given = exact_type(node, types), exact_type(node.this, types) if converts else None
+    return found is not None and (not converts or (given is not None and given.scale <= found.scale))

@@ -32,6 +32,7 @@ def computed(
         _threads.database = duckdb.connect(":memory:", config=_SETTINGS)
     database: duckdb.DuckDBPyConnection = _threads.database.cursor()
     try:
+        database.execute("SET TimeZone = 'UTC'")
         for view, held in rows.items():
             database.register(view, held)
         for view, query in steps:

@@ -1,7 +1,7 @@
 """Bring the result of one pipeline to a boundary, in one commit."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -185,7 +185,7 @@ class Refresh:
                     self.boundary,
                     known.get(str(name)),
                     self.refreshed,
-                    latest=self.tables.latest,
+                    recent=self.tables.recent,
                     keep_expired=self._plan.keep_expired,
                 )
                 for name in used.tables
@@ -262,7 +262,7 @@ class Refresh:
         for used in self._plan.inputs:
             found = states[used.name]
             views.add(used.now, united(used, [(state.table.name, state.now()) for state in found]))
-            if not used.name.is_pattern and found[0].table.kind is InputKind.RESULT:
+            if not used.name.is_pattern:
                 views.small[used.now] = partial(self._small_input, found[0])
             if all(state.has_images for state in found):
                 changed = united(used, [(state.table.name, state.changed()) for state in found])
@@ -273,7 +273,9 @@ class Refresh:
             views.small[self._plan.output] = partial(small.rows, self.tables.lake, table, self._plan.key)
 
     def _small_input(self, state: InputState) -> pa.Table | None:
-        """Return the named columns of a small result that is an input; None if it is not small."""
+        """Return the named columns of a small result or mirror that is an input; None if it is not small."""
+        if state.table.kind is not InputKind.RESULT:
+            return self.tables.mirrors.rows(state)
         rows = self.tables.small.rows(self.tables.lake, state.table.table, state.table.key)
         return None if rows is None else pa.table({n: rows.column(spelt(rows, n)) for n in state.columns})
 
@@ -352,23 +354,30 @@ class Refresh:
     ) -> pa.Table | None:
         """Return the net changes if the driver holds all rows that they follow from, else None."""
         plan = self._plan
-        if not plan.portable:
+        if not plan.portable or any(used.name.is_pattern for used in plan.inputs):
             return None
-        rows: dict[str, pa.Table | None] = {}
-        for used in plan.inputs:
-            first, is_one = states[used.name][0], not used.name.is_pattern
-            if plan.reads(used.changed):
-                rows[used.changed] = first.held if is_one else None
-            if plan.reads(used.now):
-                is_result = is_one and first.table.kind is InputKind.RESULT
-                rows[used.now] = self._small_input(first) if is_result else None
-        if plan.reads(plan.output):
-            rows[plan.output] = self.tables.small.rows(self.tables.lake, table, plan.key)
-        held = {view: found for view, found in rows.items() if found is not None}
-        if len(held) < len(rows):
-            return None
+        held: dict[str, pa.Table] = {}
+        for view, rows in self._views_on_driver(table, states):
+            if (found := rows()) is None:
+                return None
+            held[view] = found
         wanted = to_arrow_schema(rows_of(self.tables.lake, table).schema)
         return computed(plan.portable, held, wanted.append(pa.field(WEIGHT, pa.int64())))
+
+    def _views_on_driver(
+        self, table: LakeTable, states: Mapping[TableName, Sequence[InputState]]
+    ) -> Iterator[tuple[str, Callable[[], pa.Table | None]]]:
+        """Yield the views that the steps read, and what returns their rows if the driver holds them."""
+        plan = self._plan
+        inputs = [(used, states[used.name][0]) for used in plan.inputs]
+        for used, state in inputs:
+            if plan.reads(used.changed):
+                yield used.changed, partial(getattr, state, "held")
+        for used, state in inputs:
+            if plan.reads(used.now):
+                yield used.now, partial(self._small_input, state)
+        if plan.reads(plan.output):
+            yield plan.output, lambda: self.tables.small.rows(self.tables.lake, table, plan.key)
 
     def _apply(
         self,

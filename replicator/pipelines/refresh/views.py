@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from replicator.lake.catalog.tables import LakeTable
 from replicator.model.common import quoted
-from replicator.pipelines.held import held_frame, held_rows, spelt
+from replicator.pipelines.held import MOST_ROWS, held_frame, held_rows, spelt
 from replicator.pipelines.literals import is_near
 from replicator.pipelines.output.places import with_places, without_places
 from replicator.pipelines.query.analysis import ORIGIN
@@ -35,7 +35,7 @@ class Views:
         frames: view → its rows.
         held: view → its rows, if the driver holds them.
         placed: rows of the result that steps read and the driver holds, with their places; see `with_places`.
-        small: view of a result → what returns all its rows if the driver holds them, else None.
+        small: view of an input or the result → what returns all its rows if the driver holds them, else None.
     """
 
     spark: SparkSession
@@ -108,16 +108,18 @@ class Views:
         """Return the rows of a view that are needed; those of results are read once for all steps and the commit."""
         if (view, narrows) in self._read:
             return self._read[view, narrows]
-        if (small := self.small[view]() if view in self.small else None) is not None:
-            rows = held_frame(self.spark, reduce(self._near, narrows, small))
+        small = self.small[view]() if view in self.small else None
+        few = None if small is None else reduce(self._near, narrows, small)
+        if few is not None and few.num_rows <= MOST_ROWS:
+            rows = held_frame(self.spark, few)
         else:
             conditions = [found for narrow in narrows if (found := self._condition(narrow)) is not None]
             rows = reduce(DataFrame.where, conditions, self.frames[view])
             if view != self.output or not conditions:
                 return rows
-            if (few := held_rows(with_places(rows), self.tables)) is not None:
-                self.placed.append(few)
-                rows = held_frame(self.spark, without_places(few))
+            if (placed := held_rows(with_places(rows), self.tables)) is not None:
+                self.placed.append(placed)
+                rows = held_frame(self.spark, without_places(placed))
         self._read[view, narrows] = rows
         return rows
 

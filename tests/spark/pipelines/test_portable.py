@@ -29,6 +29,10 @@ FURTHER = {
     ),
     "extremes": "SELECT k, min(s) AS lo, max(s) AS hi, max(d) AS m, min(f) AS f FROM shop.orders GROUP BY k",
     "products": "SELECT s, sum(d * v) AS t, sum(d - v) AS u, sum(v * v) AS w FROM shop.orders GROUP BY s",
+    "casts": (
+        "SELECT id, CAST(d * v AS DECIMAL(24, 4)) AS e, CAST(v AS DECIMAL(12, 2)) AS f, CAST(k AS BIGINT) AS g "
+        "FROM shop.orders WHERE CAST(k AS DECIMAL(10, 1)) > d"
+    ),
     "choices": (
         "SELECT id, CASE WHEN d > 1 THEN d WHEN v IS NULL THEN 0 END AS c, coalesce(s, 'none') AS s, d + k AS e "
         "FROM shop.orders WHERE k BETWEEN 1 AND 3 OR v IN (1, 2) OR f"

@@ -7,16 +7,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from replicator import failpoints
 from replicator.errors import LakeUnavailable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.maintenance.plan import Step
 from replicator.operations.maintain import maintain
 from replicator.operations.status.read import read_status
 from replicator.pipelines.checking import check_result
 from replicator.pipelines.files import chosen
+from replicator.pipelines.inputs import small_mirrors, states
 from replicator.pipelines.inputs.log_ends import ends_reader
+from replicator.pipelines.inputs.states import InputState
 from replicator.pipelines.output import check_log
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.refresh import Refreshed
@@ -77,16 +82,24 @@ def assert_exact(
         assert pipelines.rows(name) == oracle(duck(QUERIES[name][1]), tables), name
 
 
-def test_results_are_what_their_queries_compute_at_each_boundary(lake: LakeHarness) -> None:
+@pytest.mark.parametrize("stays", [False, True], ids=["other processes", "one process"])
+def test_results_are_what_their_queries_compute_at_each_boundary(
+    lake: LakeHarness, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = Source(11, alters=0, truncates=False)
     source.start(["bigint", "composite", "keyless"], 30)
-    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    pipelines, round_ = PipelineLake(lake, stays=stays), Round(lake, source)
     define(pipelines, *QUERIES)
-    outcomes = []
-    for _ in range(2):
+    read = counted_reads(monkeypatch)
+    outcomes, reads = [], []
+    for _ in range(4 if stays else 2):
         at = round_.write(transactions=25, later=6)
         outcomes.append({name: str(r.outcome) for name, r in pipelines.refreshed(boundary(at)).items()})
         assert_exact(pipelines, source, QUERIES, at)
+        reads.append(list(read))
+        read.clear()
+    # Once a reader has asked for them, the process holds what it writes, and the rows that joins read.
+    assert bool(reads[-1]) is not stays, reads
     outcomes.append({name: str(r.outcome) for name, r in pipelines.refreshed().items()})
     assert_exact(pipelines, source, QUERIES)
     assert set(outcomes[0].values()) == {"built"}
@@ -94,6 +107,24 @@ def test_results_are_what_their_queries_compute_at_each_boundary(lake: LakeHarne
     assert all("built" not in outcome.values() for outcome in outcomes[1:])
     # Nothing changed since.
     assert {str(r.outcome) for r in pipelines.refreshed().values()} == {"same"}
+
+
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the inputs whose changes or rows Spark reads, as it does."""
+    found: list[str] = []
+    images, rows = states._images, small_mirrors._read
+
+    def noted(state: InputState, log: LakeTable) -> DataFrame:
+        found.append(f"changes of {state.table.name}")
+        return images(state, log)
+
+    def rows_noted(state: InputState) -> pa.Table | None:
+        found.append(f"rows of {state.table.name}")
+        return rows(state)
+
+    monkeypatch.setattr(states, "_images", noted)
+    monkeypatch.setattr(small_mirrors, "_read", rows_noted)
+    return found
 
 
 def test_pipelines_wait_for_a_table_whose_columns_are_just_being_made(lake: LakeHarness) -> None:

@@ -12,11 +12,11 @@ from replicator.consumer.cursor import Cursor
 from replicator.consumer.feed import changes
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import ReadCost, RowLocationCache
 from replicator.pipelines import service
 from replicator.pipelines.held import held_rows
 from replicator.pipelines.inputs import states
-from replicator.pipelines.inputs.latest import LatestChanges
 from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.inputs.states import InputState
 from replicator.pipelines.output import places, small_results, writer
@@ -137,8 +137,8 @@ def test_changes_that_the_driver_holds_are_those_of_the_changelog(
 ) -> None:
     compared: list[str] = []
 
-    def handed(state: InputState, changelog: LakeTable, latest: LatestChanges) -> pa.Table | None:
-        if (held := hold(state, changelog, latest)) is not None:
+    def handed(state: InputState, changelog: LakeTable, recent: RecentChanges) -> pa.Table | None:
+        if (held := hold(state, changelog, recent)) is not None:
             read = states._images(state, changelog).toArrow()
             assert held.schema.types[:-1] == read.schema.types[:-1]
             assert sorted(map(str, held.to_pylist())) == sorted(map(str, read.to_pylist()))
@@ -149,7 +149,7 @@ def test_changes_that_the_driver_holds_are_those_of_the_changelog(
     monkeypatch.setattr(states, "_handed", handed)
     source = Source(14, alters=0, truncates=False)
     source.start(["bigint", "keyless"], 30)
-    pipelines, round_ = PipelineLake(lake), Round(lake, source)
+    pipelines, round_ = PipelineLake(lake, stays=True), Round(lake, source)
     values = (
         "id, number, `a name`, CAST(id AS DECIMAL(38, 3)) AS exact, CAST(number AS DOUBLE) AS real, id > 3 AS more, "
         "date_from_unix_date(id) AS day, timestamp_seconds(id) AS at, CAST(timestamp_seconds(id) AS TIMESTAMP_NTZ) AS "
@@ -164,15 +164,16 @@ def test_changes_that_the_driver_holds_are_those_of_the_changelog(
     pipelines.define("whole_copy", "SELECT * FROM shop_pipelines.whole")
     for name, (header, query) in STAGES.items():
         pipelines.define(name, header + query)
-    for transactions in (20, 20, 10):
-        round_.write(transactions=transactions)
-        pipelines.refreshed()
-        assert_stages(pipelines, source)
+    for transactions in (20, 20, 10, 10):
+        at = round_.write(transactions=transactions, later=5)
+        pipelines.refreshed(boundary(at))
+        assert_stages(pipelines, source, at)
         for name in ("typed", "nested", "whole"):
             both = (lake.rows(each, "shop_pipelines") for each in (name, f"{name}_copy"))
             rows, copied = (sorted(map(str, found)) for found in both)
             assert rows == copied
-    assert set(compared) >= {f"shop_pipelines.{name}" for name in ("typed", "first", "bag")}
+    results = {f"shop_pipelines.{name}" for name in ("typed", "first", "bag")}
+    assert set(compared) >= {"shop.t0_bigint", "shop.t1_keyless", *results}
 
 
 @pytest.mark.fault(

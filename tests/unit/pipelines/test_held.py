@@ -6,14 +6,14 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from replicator.pipelines.held import MOST_ROWS, _most, net_rows
+from replicator.pipelines.held import most_held, net_rows
 
 
 @pytest.mark.parametrize(
-    ("row_bytes", "rows"), [(0.0, MOST_ROWS), (30.0, MOST_ROWS), (2_000.0, 10_000), (1e6, 20), (1e9, 0)]
+    ("row_bytes", "rows"), [(0.0, 200_000_000), (30.0, 666_666), (2_000.0, 10_000), (1e6, 20), (1e9, 0)]
 )
 def test_driver_holds_fewer_rows_if_they_are_large(row_bytes: float, rows: int) -> None:
-    assert _most(row_bytes) == rows
+    assert most_held(row_bytes) == rows
 
 
 def test_equal_rows_that_come_and_go_cancel_each_other() -> None:

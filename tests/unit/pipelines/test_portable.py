@@ -56,6 +56,8 @@ def planned(query: str, header: str = "") -> Plan:
             "SELECT id, CASE WHEN paid THEN price ELSE 0 END AS p FROM shop.orders WHERE customer IN "
             "(1, 2) OR id BETWEEN 1 AND 9"
         ),
+        "SELECT id, CAST(price * 2 AS DECIMAL(20, 2)) AS p, CAST(customer AS BIGINT) AS c FROM shop.orders",
+        "SELECT CAST(at AS DATE) AS d, CAST(made AS DATE) AS e, CAST(day AS DATE) AS f FROM shop.orders",
     ],
 )
 def test_what_both_define_alike_is_portable(query: str) -> None:
@@ -70,6 +72,11 @@ def test_what_both_define_alike_is_portable(query: str) -> None:
         "SELECT status, avg(price) AS m FROM shop.orders GROUP BY status",
         "SELECT id, upper(status) AS s FROM shop.orders",
         "SELECT id, CAST(price AS INT) AS whole FROM shop.orders",
+        "SELECT id, CAST(price AS DECIMAL(12, 1)) AS p FROM shop.orders",
+        "SELECT id, CAST(status AS DATE) AS d FROM shop.orders",
+        "SELECT id, CAST(day AS TIMESTAMP) AS t FROM shop.orders",
+        "SELECT id, CAST(paid AS INT) AS n FROM shop.orders",
+        "SELECT id, CAST(id AS STRING) AS n FROM shop.orders",
         "SELECT id, price / 2 AS half FROM shop.orders",
         "SELECT id, weight FROM shop.orders",
         "SELECT id, note FROM shop.orders",
