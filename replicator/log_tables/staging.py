@@ -17,7 +17,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.arrow_schemas import arrow_schema
 from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.driver_files import writable_rows, write_data
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import columns_of
 from replicator.log_tables.decoding import BAD, Decoded, LogDecoding, fitted, newest_ms
 from replicator.model.common import quoted
 from replicator.model.shapes import Shape, merged
@@ -138,5 +138,5 @@ def _notes(found: Decoded, event_time: str | None) -> Notes:
 
 
 def _as_table(lake: Lake, table: LakeTable, rows: DataFrame) -> DataFrame:
-    fields = rows_of(lake, table).schema.fields
+    fields = columns_of(lake, table).fields
     return rows.select(*(F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields))

@@ -37,7 +37,7 @@ _WAIT_S: Final = 60.0
 """How long a run that ends waits for the inputs of pipelines."""
 _LOOK_S: Final = 10.0
 """How often the folder of the pipelines is looked at."""
-_UPDATE_S: Final = 1.0
+_UPDATE_S: Final = 0.5
 """How often the end of the log is read, at most."""
 _UPDATES: Final = 10
 """How often it is read between two refreshes, if they are further apart."""

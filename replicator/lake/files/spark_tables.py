@@ -8,18 +8,33 @@ All rows of the lake are read so. When a query runs, Spark replaces a table of a
 would have other rows each time it is used, and fail once a column was added. It does not replace these.
 """
 
+import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from replicator.jvm.spark import STAGED_CATALOG
+from replicator.lake.catalog.java import JavaClasses
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.model.common import quoted
 
 _MAIN: Final = "main"
+
+
+def columns_of(lake: Lake, table: LakeTable) -> StructType:
+    """Return the columns of `rows_of`, which takes many more calls of Java."""
+    return _spark_schema(lake.classes, table.schema_json())
+
+
+@lru_cache(256)
+def _spark_schema(classes: JavaClasses, schema_json: str) -> StructType:
+    schema = classes.schema_parser.fromJson(schema_json)
+    return StructType.fromJson(json.loads(classes.spark_schemas.convert(schema).json()))
 
 
 def rows_of(lake: Lake, table: LakeTable) -> DataFrame:

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.model.gtid import GtidSet
+from replicator.model.gtid import GtidSet, Transaction
 from replicator.model.position import SourcePosition, checked_name
 from replicator.model.recorded import Count, Part
 
@@ -63,6 +63,14 @@ class Boundary(Part):
         """Return whether a table at this position, its newest change or where it was read, has later changes."""
         here = self.position
         return here is not None and (position > here or (position == here and not self.closed))
+
+    def is_passed_by(self, change: SourcePosition) -> bool:
+        """Return whether a change of the source is certainly after this boundary."""
+        if self.gtids is None:
+            here = self.position
+            return here is not None and change.gtid is None and change >= here
+        transaction = Transaction.parse(change.gtid)
+        return transaction is not None and transaction not in GtidSet.parse(self.gtids)
 
     @property
     def position(self) -> SourcePosition | None:

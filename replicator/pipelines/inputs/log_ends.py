@@ -60,10 +60,20 @@ class LogEnds:
         database, _, name = (table.table.property(SOURCE_KEY) or "").partition(".")
         own = f"{self.prefix}.{topic_name(TableId(database, name))}"
         return all(
-            (marker.next_offset(topic, partition) or 0) >= end
+            (marker.next_offset(topic, partition) or 0) >= end or self._is_passed(marker, topic, partition)
             for topic in {*marker.progress, own}
             for partition, end in self.ends.get(topic, {}).items()
         )
+
+    def _is_passed(self, marker: CommitMarker, topic: str, partition: int) -> bool:
+        """Return whether a table has a change from after the boundary of this partition, so all from before it too.
+
+        The connector sends the changes of a partition in the order of the source, and nothing it has confirmed later.
+        """
+        reached = marker.progress.get(topic, {}).get(partition)
+        newest = None if reached is None else reached.high_water
+        # Rows that were read since may be of a replica that lagged: the changes that follow them are new.
+        return newest is not None and newest.snapshot is None and self.boundary.is_passed_by(newest.position)
 
 
 NO_POSITION: Final = LogEnds(Boundary(), {}, "")

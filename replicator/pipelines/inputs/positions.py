@@ -55,8 +55,10 @@ def held_after(boundary: Boundary, change: pa.StructArray) -> Flags:
     if boundary.gtids is None:
         return found
     known, gtids = GtidSet.parse(boundary.gtids), pc.struct_field(change, "gtid")
-    is_later = _of_distinct(gtids, lambda gtid: not _is_member(known, gtid)).astype(bool)
-    return np.where(gtids.is_valid().to_numpy(False), is_later, found)
+    is_later = _of_distinct(
+        gtids, lambda gtid: (found := Transaction.parse(gtid)) is None or found not in known
+    )
+    return np.where(gtids.is_valid().to_numpy(False), is_later > 0, found)
 
 
 def _of_distinct(values: pa.Array, of: Callable[[str | None], int]) -> "np.ndarray[Any, np.dtype[np.int64]]":
@@ -65,13 +67,6 @@ def _of_distinct(values: pa.Array, of: Callable[[str | None], int]) -> "np.ndarr
     found = np.array([of(value) for value in encoded.dictionary.to_pylist()], np.int64)
     indices: np.ndarray[Any, np.dtype[np.int64]] = encoded.indices.to_numpy()
     return found.take(indices)
-
-
-def _is_member(gtids: GtidSet, gtid: str | None) -> bool:
-    if gtid is None or (transaction := Transaction.parse(gtid.lower())) is None:
-        return False
-    intervals = gtids.intervals.get(transaction.origin, ())
-    return any(first <= transaction.number <= last for first, last in intervals)
 
 
 def may_be_after(boundary: Boundary, change: SparkColumn) -> SparkColumn | None:

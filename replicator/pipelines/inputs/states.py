@@ -16,12 +16,12 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType
+from pyspark.sql.types import StructType
 
 from replicator.errors import Unsettled
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.parquet import fitting
-from replicator.lake.files.spark_tables import appended_rows, rows_of, rows_of_snapshot
+from replicator.lake.files.spark_tables import appended_rows, columns_of, rows_of, rows_of_snapshot
 from replicator.lake.recent_changes import RecentChanges
 from replicator.model.changelog import NOT_APPLIED, RowKind
 from replicator.model.common import quoted
@@ -324,8 +324,8 @@ def _handed(state: InputState, changelog: LakeTable, recent: RecentChanges) -> p
     fields["later"] = pa.array(held_after(state.boundary, change))
     fields["before"] = pc.is_in(pc.struct_field(change, "kind"), pa.array(BEFORE))
     at = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    named = rows_of(state.lake, state.table.table).select(*_named(state.with_key))
-    found = fitting(rows, to_arrow_schema(named.schema))
+    types = columns_of(state.lake, state.table.table)
+    found = fitting(rows, to_arrow_schema(StructType([types[name] for name in state.with_key])))
     if found is None:
         return None
     return found.append_column(state.at, at).filter(pa.array(held_pending(change, since)))
@@ -335,11 +335,11 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
     """Return the images of the changes that may be pending."""
     rows, name = rows_of(state.lake, changelog), state.table.change or ""
     change = F.col(quoted(name))
-    wanted_types, types = (_types(found) for found in (rows_of(state.lake, state.table.table), rows))
+    wanted_types, types = (columns_of(state.lake, table) for table in (state.table.table, changelog))
     values = [
         F.col(quoted(column))
-        if types[column].simpleString() == wanted_types[column].simpleString()
-        else F.col(quoted(column)).cast(wanted_types[column]).alias(column)
+        if types[column].dataType == wanted_types[column].dataType
+        else F.col(quoted(column)).cast(wanted_types[column].dataType).alias(column)
         for column in state.with_key
     ]
     at = F.struct(
@@ -357,10 +357,6 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
         # All others are before the boundary, and the result is computed from the rows.
         wanted = wanted.where(is_after(state.boundary, change))
     return wanted.select(*values, at.alias(state.at))
-
-
-def _types(rows: DataFrame) -> dict[str, DataType]:
-    return {field.name: field.dataType for field in rows.schema.fields}
 
 
 def _wanted(change: SparkColumn, since: InputProgress | None, boundary: Boundary) -> SparkColumn:

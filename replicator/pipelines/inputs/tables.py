@@ -10,7 +10,7 @@ from typing import Final, assert_never
 from replicator.config import Config
 from replicator.errors import Unsettled
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.others import refuse_foreign
 from replicator.model.changelog import RESTATED_KEY, change_column, restated
 from replicator.model.commit_marker import CommitMarker
@@ -78,7 +78,7 @@ class InputTable:
     def columns(self, lake: Lake) -> dict[str, str]:
         """Return column → its type in Spark SQL, in their order, without those that others added."""
         others = set(self.table.user_columns())
-        fields = rows_of(lake, self.table).schema.fields
+        fields = columns_of(lake, self.table).fields
         return {f.name: f.dataType.simpleString() for f in fields if f.name not in others}
 
     def marker(self) -> CommitMarker:

@@ -23,7 +23,7 @@ from replicator import failpoints
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.arrow_schemas import arrow_type
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import columns_of, rows_of
 from replicator.model.changelog import CHANGE_FIELDS, RowKind, change_column
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import quoted
@@ -123,7 +123,7 @@ class ResultChangelog:
 
     def _complete(self, table: LakeTable, log: LakeTable, record: ResultRecord) -> None:
         lake, marker = self.tables.lake, log.marker() or CommitMarker("", 0, 0)
-        columns = [field.name for field in rows_of(lake, table).schema.fields]
+        columns = columns_of(lake, table).names
         change = F.col(quoted(change_column(columns)))
         weight = F.when(change.getField("kind").isin(*BEFORE), F.lit(-1)).otherwise(F.lit(1))
         rows = rows_of(lake, log).where(change.getField("commit") == F.lit(marker.sequence))

@@ -19,7 +19,7 @@ from replicator.lake.catalog.metadata import (
 )
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
@@ -115,7 +115,7 @@ class ResultTables:
 
     def fits(self, table: LakeTable, rows: DataFrame) -> bool:
         """Return whether rows have the columns of a table, with the same types and in the same order."""
-        present = rows_of(self.lake, table).schema.fields
+        present = columns_of(self.lake, table).fields
         columns = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
         return columns == [(field.name, field.dataType.simpleString()) for field in present]
 

@@ -18,7 +18,7 @@ from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import FilePositions, by_file, stage_data
 from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import writable_rows
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.rows.locations import RowChanges, RowLocationCache
 from replicator.lake.strategies.split import StagedRows, write_parts
 from replicator.model.common import counted, quoted
@@ -37,7 +37,7 @@ class KeyViolated(Exception):  # noqa: N818 - as the errors of the engine
 
 def as_table(lake: Lake, table: LakeTable, rows: DataFrame) -> DataFrame:
     """Return rows with the columns and types of a table."""
-    fields = rows_of(lake, table).schema.fields
+    fields = columns_of(lake, table).fields
     return rows.select(*(F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields))
 
 
@@ -59,7 +59,7 @@ class StagedChanges:
 
 def weighted(lake: Lake, table: LakeTable, changes: DataFrame) -> DataFrame:
     """Return net changes with the columns and types of a table, and `WEIGHT`; `changes` itself if it has them."""
-    fields = rows_of(lake, table).schema.fields
+    fields = columns_of(lake, table).fields
     wanted = [*((f.name, f.dataType.simpleString()) for f in fields), (WEIGHT, "bigint")]
     if [(f.name, f.dataType.simpleString()) for f in changes.schema.fields] == wanted:
         return changes

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import columns_of, rows_of
 from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.held import spelt
 from replicator.pipelines.inputs.appended import since_snapshot
@@ -343,7 +343,7 @@ class Refresh:
         self._register(views, states, table)
         function = self.planned.function
         if function is not None:
-            function = replace(function, columns=tuple(rows_of(self.tables.lake, table).columns))
+            function = replace(function, columns=tuple(columns_of(self.tables.lake, table).names))
         views.run(plan.steps, function)
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
@@ -361,7 +361,7 @@ class Refresh:
             if (found := rows()) is None:
                 return None
             held[view] = found
-        wanted = to_arrow_schema(rows_of(self.tables.lake, table).schema)
+        wanted = to_arrow_schema(columns_of(self.tables.lake, table))
         return computed(plan.portable, held, wanted.append(pa.field(WEIGHT, pa.int64())))
 
     def _views_on_driver(

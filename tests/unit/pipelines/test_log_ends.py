@@ -1,10 +1,15 @@
-"""When the source is asked where its binlog ends."""
+"""When the source is asked where its binlog ends, and what reaches a boundary of the log."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from replicator.errors import SourceUnavailable
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.pipelines.inputs.log_ends import SourceEnd
+from replicator.model.commit_marker import CommitMarker, HighWater, PartitionProgress
+from replicator.model.position import SourcePosition
+from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.inputs.log_ends import LogEnds, SourceEnd
+from replicator.pipelines.inputs.tables import InputKind
 
 
 def at(pos: int, ts_sec: int = 0) -> ConnectorOffset:
@@ -54,3 +59,61 @@ def test_a_source_that_does_not_answer_is_not_asked_each_time() -> None:
     for _ in range(3):
         assert end.when_confirmed(at(400), positions) is None
     assert positions.asked == 1
+
+
+OWN = "shop.shop.orders"
+GTID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+@dataclass
+class Mirror:
+    """What is asked of a mirror: it has the changes of one partition up to an offset and a position."""
+
+    next_offset: int
+    change: SourcePosition | None = None
+    read_since: SourcePosition | None = None
+    name: str = "shop.orders"
+    kind: InputKind = InputKind.MIRROR
+
+    @property
+    def table(self) -> "Mirror":
+        return self
+
+    def property(self, _key: str) -> str:
+        return self.name
+
+    def marker(self) -> CommitMarker:
+        high_water = None if self.change is None else HighWater(self.change, 1, 0, snapshot=self.read_since)
+        progress = {OWN: {0: PartitionProgress(self.next_offset, high_water)}}
+        return CommitMarker("shop", 1, 0, progress)
+
+
+def reached(boundary: Boundary, *mirror: Any, **facts: Any) -> bool:
+    return LogEnds(boundary, {OWN: {0: 9}}, "shop").is_reached(Mirror(*mirror, **facts))  # type: ignore[arg-type]
+
+
+def change(pos: int, gtid: str | None = None, file: int = 2) -> SourcePosition:
+    return SourcePosition(f"mysql-bin.00000{file}", pos, gtid=gtid)
+
+
+def test_a_mirror_reaches_a_boundary_with_the_ends_of_the_log_or_a_change_from_after_it() -> None:
+    boundary = Boundary("mysql-bin.000002", 500)
+    assert reached(boundary, 9)
+    assert not reached(boundary, 8)
+    assert reached(boundary, 8, change(500)), "a transaction begins at a boundary"
+    assert reached(boundary, 8, change(4, file=3))
+    assert not reached(boundary, 8, change(499))
+    assert not reached(boundary, 8, change(900, file=1))
+    assert not reached(Boundary(), 8, change(500)), "all that the log has"
+
+
+def test_a_mirror_whose_rows_were_read_since_reaches_it_with_the_ends_of_the_log() -> None:
+    assert not reached(Boundary("mysql-bin.000002", 500), 8, change(500), change(600))
+
+
+def test_gtids_tell_which_changes_are_after_a_boundary() -> None:
+    boundary = Boundary("mysql-bin.000002", 500, f"{GTID}:1-7")
+    assert reached(boundary, 8, change(4, f"{GTID.upper()}:8"))
+    assert not reached(boundary, 8, change(900, f"{GTID}:7"))
+    assert not reached(boundary, 8, change(900)), "positions of another server"
+    assert not reached(Boundary("mysql-bin.000002", 500), 8, change(900, f"{GTID}:8"))
