@@ -96,7 +96,7 @@ class Pipelines:
             self.config, self.lake, self.files.results(self.config.lake.pipelines_namespace)
         )
         index = RowLocationCache(self.config.mirror.state_dir, self.config.apply.max_index_size)
-        self.tables = ResultTables(self.config, self.lake, index, self.recent)
+        self.tables = ResultTables(self.config, self.lake, index, recent=self.recent)
         self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
 
     @classmethod

@@ -19,6 +19,7 @@ from replicator.errors import ConfigError, Unsettled, UsageError
 from replicator.jvm.spark import own_session
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.lake.recent_changes import RecentChanges
+from replicator.maintenance.small_merge import SmallMerge
 from replicator.pipelines.files import Pipeline, PipelineFiles, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
 from replicator.pipelines.inputs.recent_ends import RecentEnds
@@ -159,7 +160,8 @@ class _Refreshes:
             tables = [name for table in written for name in (table, table.changes)]
             if any(d.expectations for d in files.definitions):
                 tables.append(TableName(self._config.lake.ops_namespace, PIPELINE_CHECKS))
-            self._upkeep.run(pipelines.lake, tables if written else [])
+            small = SmallMerge(pipelines.lake, pipelines.tables.index, pipelines.tables.files)
+            self._upkeep.run(pipelines.lake, tables if written else [], small)
             self._schedule(definitions, due, results, now)
         left = min(self._due[d.name] for d in definitions) - time.monotonic()
         return min(max(left, 0.0), _LOOK_S)

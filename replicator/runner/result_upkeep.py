@@ -9,6 +9,7 @@ from replicator.config import Config
 from replicator.jvm.spark import first_line
 from replicator.lake.catalog.tables import Lake
 from replicator.maintenance.plan import MergedFiles
+from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.upkeep import carry_out
 from replicator.pipelines.query.names import TableName
@@ -23,25 +24,36 @@ class ResultUpkeep:
 
     Attributes:
         merged: table → the files that the last merge left.
+        commits: table → how many commits were made since nothing was due.
     """
 
     config: Config
     merged: dict[TableName, MergedFiles] = field(default_factory=dict)
+    commits: dict[TableName, int] = field(default_factory=dict)
 
-    def run(self, lake: Lake, changed: Iterable[TableName]) -> None:
-        """Do what is due for tables that were written, within `maintenance.slice_time`. A failure is logged."""
+    def run(self, lake: Lake, changed: Iterable[TableName], small: SmallMerge | None = None) -> None:
+        """Do what is due for tables that were written, within `maintenance.slice_time`. A failure is logged.
+
+        `small` merges the small files that the process wrote.
+        """
         settings = self.config.maintenance
         deadline = time.monotonic() + settings.slice_time
         for name in changed if settings.enabled else ():
+            self.commits[name] = self.commits.get(name, settings.merge_files) + 1
+            if self.commits[name] < settings.merge_files:
+                continue
             try:
                 table = lake.load(name.namespace, name.name)
                 if table is None or time.monotonic() > deadline:
                     continue
                 work = Maintenance(lake, table, settings, deadline, settings.slice_bytes)
-                left = carry_out(work, self.merged.get(name, MergedFiles()))
+                merge = None if small is None else small.run(table, settings)
+                left = carry_out(work, self.merged.get(name, MergedFiles()), [] if merge is None else [merge])
             except Exception as error:  # noqa: BLE001 - no table's maintenance stops the pipelines
                 _LOG.warning(
                     "maintenance failed, it is tried again", table=str(name), reason=first_line(error)
                 )
             else:
                 self.merged[name] = left or self.merged.get(name, MergedFiles())
+                if left is not None:
+                    self.commits[name] = 0

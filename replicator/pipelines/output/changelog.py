@@ -33,7 +33,7 @@ from replicator.pipelines.inputs.positions import DIFFERENCE
 from replicator.pipelines.inputs.states import BEFORE, WEIGHT
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables, next_number
-from replicator.pipelines.output.writer import stage_changes, stage_rows, weighted, written_rows
+from replicator.pipelines.output.writer import stage_changes, stage_rows, weighted
 from replicator.pipelines.query.names import TableName
 
 _PARTITION: Final = 0
@@ -98,17 +98,17 @@ class ResultChangelog:
         base, offset, lake = log.marker(), next_number(table, record.name), self.tables.lake
         entry = entry_of(reached, offset, 1 if base is None else base.sequence + 1)
         rows = None if held is None or corrects else logged_rows(held, record.key, entry)
-        written = None if rows is None else written_rows(lake, log, rows)
-        if written is None:
-            frame = logged(changes, record.key, entry)
-            if corrects:
-                change = change_column([name for name in changes.columns if name != WEIGHT])
-                frame = frame.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
-            files = stage_rows(lake, log, frame, table)
-        else:
-            files = written.files
-        marker = self.tables.commit(log, Staged(files), record, reached, offset)
-        self.tables.recent.committed(log, base, marker, Staged(files, rows=rows))
+
+        def frame() -> DataFrame:
+            found = logged(changes, record.key, entry)
+            if not corrects:
+                return found
+            change = change_column([name for name in changes.columns if name != WEIGHT])
+            return found.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
+
+        staged = stage_rows(lake, log, frame, table, held=rows)
+        marker = self.tables.commit(log, staged, record, reached, offset)
+        self.tables.recent.committed(log, base, marker, staged)
         failpoints.reach("between-pipeline-commits")
 
     def _begun(self, table: LakeTable, record: ResultRecord) -> LakeTable:

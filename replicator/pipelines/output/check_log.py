@@ -78,9 +78,9 @@ class CheckLog:
         base = table.marker()
         sequence = 1 if base is None else base.sequence + 1
         marker = CommitMarker(self.mirror, sequence, 0, committed_ms=now_ms())
-        data = stage_rows(self.lake, table, local_frame(self.lake.spark, found))
+        staged = stage_rows(self.lake, table, lambda: local_frame(self.lake.spark, found), held=found)
         deletes = self._old(table, at - KEPT) if sequence % _EXPIRE_EVERY == 0 else StagedDeletes()
-        publish(self.lake, table, base, marker, Staged(data, deletes))
+        publish(self.lake, table, base, marker, Staged(staged.data, deletes))
 
     def _old(self, table: LakeTable, before: datetime) -> StagedDeletes:
         """Stage deletes of the rows from before a time. Merges of files remove them from the storage."""

@@ -19,6 +19,7 @@ from replicator.lake.catalog.metadata import (
 )
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
+from replicator.lake.files.small_files import SmallFileLog
 from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.lake.recent_changes import RecentChanges
@@ -59,6 +60,7 @@ class ResultTables:
 
     Attributes:
         index: where the rows of results are by their keys.
+        files: the small files of results and their changelogs.
         recent: what the newest commits changed.
         small: the rows of small results.
         mirrors: the rows of small mirrors.
@@ -67,6 +69,7 @@ class ResultTables:
     config: Config
     lake: Lake
     index: RowLocationCache
+    files: SmallFileLog = field(default_factory=SmallFileLog)
     recent: RecentChanges = field(default_factory=RecentChanges)
     small: SmallResults = field(default_factory=SmallResults)
     mirrors: SmallMirrors = field(default_factory=SmallMirrors)
@@ -200,6 +203,8 @@ class ResultTables:
         self.small.committed(table.uuid, since, head, net, record.key)
         if staged.row_changes is not None:
             self.index.committed(table, staged.row_changes, head)
+        if staged.small_files is not None:
+            self.files.committed(table, since, staged.small_files, head)
         failpoints.reach("after-pipeline-commit")
         return marker
 

@@ -1,9 +1,8 @@
 """Stage the rows of a result: all of them, or its net changes."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -15,9 +14,11 @@ from replicator.errors import MissingRows
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.files.data_files import FilePositions, by_file, stage_data
+from replicator.lake.files.data_files import FilePositions, by_file, stage_data, with_partitions
 from replicator.lake.files.deletes import StagedDeletes, stage_positions
-from replicator.lake.files.driver_files import writable_rows
+from replicator.lake.files.driver_files import writable_rows, write_data
+from replicator.lake.files.partitions import PartitionRows
+from replicator.lake.files.small_files import OWN_FILE, SmallChanges, SmallFiles, absorb
 from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.rows.locations import RowChanges, RowLocationCache
 from replicator.lake.strategies.split import StagedRows, write_parts
@@ -77,6 +78,7 @@ def stage_changes(
     held: pa.Table | None = None,
     placed: Sequence[pa.Table] = (),
     index: RowLocationCache | None = None,
+    small: SmallFiles | None = None,
 ) -> StagedChanges:
     """Stage net changes of a table, as `weighted` returns them: `WEIGHT` counts copies, below 0 removed ones.
 
@@ -86,6 +88,7 @@ def stage_changes(
         held: the changes, if the driver holds them already.
         placed: rows of the table that the driver holds, with their places; others are searched.
         index: where rows are by their key, as far as this process knows.
+        small: the small files of the table, which the commit may absorb; None if they are not known.
 
     Raises:
         KeyViolated: rows with the same key are added.
@@ -97,7 +100,7 @@ def stage_changes(
         known = None
         if index is not None and not placed and not place:
             known = Index.of(index, table, key, held)
-        return _Changes(lake, table, changes, held, key, place or key, placed, known).stage()
+        return _Changes(lake, table, changes, held, key, place or key, placed, known, small).stage()
     kept = changes.persist()
     try:
         return _Changes(lake, table, kept, None, key, place or key).stage()
@@ -114,6 +117,7 @@ class _Changes:
         held: the same if the driver holds them.
         key, place, placed: see `stage_changes`.
         index: where the removed rows are; None if they are searched.
+        small: the small files of the table.
     """
 
     lake: Lake
@@ -124,18 +128,43 @@ class _Changes:
     place: Sequence[str]
     placed: Sequence[pa.Table] = ()
     index: Index | None = None
+    small: SmallFiles | None = None
 
     def stage(self) -> StagedChanges:
         added, removed = self._counts()
         if self.key:
             self._check_key()
-        new = self._stage_rows() if added else StagedRows([], [])
+        if self.index is not None:
+            return StagedChanges(self._stage_located(self.index, removed), added, removed)
+        parts = self._parts() if added else []
+        new = self._stage_rows(parts)
         failpoints.reach("after-pipeline-files")
-        deletes = self._stage_deletes(removed) if removed else StagedDeletes()
-        changes, index = None, self.index
-        if index is not None:
-            changes = RowChanges(index.known, index.gone, new.located, new.files)
-        return StagedChanges(Staged(new.files, deletes, row_changes=changes), added, removed)
+        found, snapshot = self._positions(removed), self.table.snapshot_id
+        deletes = StagedDeletes()
+        if snapshot is not None:
+            deletes = stage_positions(self.lake, self.table, snapshot, found)
+        return StagedChanges(Staged(new.files, deletes), added, removed)
+
+    def _stage_located(self, index: Index, removed: int) -> Staged:
+        """Stage changes as those of a mirror: the commit absorbs small files of earlier ones."""
+        table, found, snapshot = self.table, self._positions(removed), self.table.snapshot_id
+        positions = () if snapshot is None else with_partitions(table, snapshot, found)
+        absorbed = absorb(table, self.small, self._parts(), positions)
+        new = self._stage_rows(absorbed.rows)
+        failpoints.reach("after-pipeline-files")
+        deletes, own_file = StagedDeletes(), OWN_FILE if absorbed.files.deletes else None
+        if snapshot is not None:
+            deletes = stage_positions(self.lake, table, snapshot, absorbed.positions, own_file)
+        return Staged(
+            new.files,
+            deletes,
+            row_changes=RowChanges(
+                index.known, index.gone, new.located, new.files, frozenset(absorbed.files.paths)
+            ),
+            small_files=None
+            if table.has_deletion_vectors
+            else SmallChanges(new.written, deletes.written, absorbed.files),
+        )
 
     def _counts(self) -> tuple[int, int]:
         if self.held is not None:
@@ -156,27 +185,35 @@ class _Changes:
         if (twice := next((values for values, count in copies.items() if count > 1), None)) is not None:
             raise KeyViolated(self.key, twice)
 
-    def _stage_rows(self) -> StagedRows:
-        if self.held is not None:
-            copies = [max(weight, 0) for weight in self.held.column(WEIGHT).to_pylist()]
-            places = [number for number, count in enumerate(copies) for _ in range(count)]
-            copied = self.held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64()))
-            if (written := written_rows(self.lake, self.table, copied, self.key)) is not None:
-                return written
+    def _parts(self) -> Sequence[PartitionRows] | None:
+        """Return the added rows by partition; None if Spark must write them."""
+        if self.held is None:
+            return None
+        copies = [max(weight, 0) for weight in self.held.column(WEIGHT).to_pylist()]
+        places = [number for number, count in enumerate(copies) for _ in range(count)]
+        return writable_rows(self.table, self.held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64())))
+
+    def _stage_rows(self, parts: Sequence[PartitionRows] | None) -> StagedRows:
+        if parts is not None:
+            return write_parts(self.lake, self.table, parts, self.key)
         repeated = F.explode(F.array_repeat(F.lit(0), F.col(WEIGHT).cast("int")))
         rows = self.rows.where(F.col(WEIGHT) > 0).withColumn(WANTED, repeated)
         return StagedRows(stage_data(self.lake, self.table, as_table(self.lake, self.table, rows)))
 
-    def _stage_deletes(self, removed: int) -> StagedDeletes:
-        snapshot = self.table.snapshot_id
-        found = [] if snapshot is None else self._removed(removed)
-        if (count := sum(len(of_file.positions) for of_file in found)) != removed or snapshot is None:
+    def _positions(self, removed: int) -> list[FilePositions]:
+        """Return where the removed rows are.
+
+        Raises:
+            MissingRows: the table does not have all of them.
+        """
+        found = self._removed(removed) if removed and self.table.snapshot_id is not None else []
+        if (count := sum(len(of_file.positions) for of_file in found)) != removed:
             raise MissingRows(
                 f"{counted(removed, 'row')} of {self.table.namespace}.{self.table.name} must be replaced, and it has "
                 f"{count:,} of them: others have changed it",
                 "compute it again: replicator pipeline rebuild NAME",
             )
-        return stage_positions(self.lake, self.table, snapshot, found)
+        return found
 
     def _removed(self, removed: int) -> list[FilePositions]:
         """Return the positions of the removed rows."""
@@ -213,14 +250,20 @@ def check_unique(rows: DataFrame, key: Sequence[str], count: SparkColumn | None 
         raise KeyViolated(key, [plain_values(column)[0] for column in found.columns[: len(key)]])
 
 
-def stage_rows(lake: Lake, table: LakeTable, rows: DataFrame, *like: LakeTable) -> list[Any]:
-    """Stage rows that are added to a table: by the driver if they are few; `like` are others with such rows."""
-    few = held_rows(rows, [table, *like])
-    written = None if few is None else written_rows(lake, table, few)
-    return stage_data(lake, table, as_table(lake, table, rows)) if written is None else written.files
+def stage_rows(
+    lake: Lake,
+    table: LakeTable,
+    rows: Callable[[], DataFrame],
+    *like: LakeTable,
+    held: pa.Table | None = None,
+) -> Staged:
+    """Stage rows that are added to a table: by the driver if they are few; `like` are others with such rows.
 
-
-def written_rows(lake: Lake, table: LakeTable, rows: pa.Table, key: Sequence[str] = ()) -> StagedRows | None:
-    """Write rows on the driver; return None if only Spark can."""
-    parts = writable_rows(table, rows)
-    return None if parts is None else write_parts(lake, table, parts, key)
+    `held` are the same rows if the driver holds them already.
+    """
+    few = held_rows(rows(), [table, *like]) if held is None else held
+    parts = None if few is None else writable_rows(table, few)
+    if parts is None:
+        return Staged(stage_data(lake, table, as_table(lake, table, rows())), rows=held)
+    written = [write_data(lake, table, part) for part in parts]
+    return Staged([data.file for data in written], small_files=SmallChanges(written), rows=held)

@@ -396,7 +396,14 @@ class Refresh:
         changes = weighted(lake, table, views.frames[net])
         held = views.held.get(net) if changes is views.frames[net] else None
         found = stage_changes(
-            lake, table, changes, self._plan.key, held=held, placed=views.placed, index=self.tables.index
+            lake,
+            table,
+            changes,
+            self._plan.key,
+            held=held,
+            placed=views.placed,
+            index=self.tables.index,
+            small=self.tables.files.of(table),
         )
         if log is not None:
             self._changelog.append(log, table, changes, record, reached, held=held)
