@@ -20,9 +20,10 @@ from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.states import read_state
 from replicator.pipelines.output.changelog import ResultChangelog, difference
+from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables, changed_by_others, next_number
-from replicator.pipelines.output.writer import as_table, stage_changes, weighted
+from replicator.pipelines.output.writer import as_table, stage_changes
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.signed import STATE
@@ -190,15 +191,15 @@ def _correct(
 
     What others changed in the table is not in the changelog, so its readers need no correction.
     """
-    marker, changes = table.marker(), weighted(tables.lake, table, changes)
+    marker, net = table.marker(), NetChanges.of(tables.lake, table, changes)
     reached = Reached() if marker is None else Reached(marker.position, marker.watermark_ms)
-    staged = stage_changes(tables.lake, table, changes, record.key).staged
+    staged = stage_changes(tables.lake, table, net, record.key).staged
     if log is not None and changed_by_others(table):
         tables.commit(table, staged, record, reached, next_number(table, record.name) - 1)
         return
     if log is not None:
         name = TableName(table.namespace, table.name)
-        ResultChangelog(tables, name).append(log, table, changes, record, reached, corrects=True)
+        ResultChangelog(tables, name).append(log, table, net, record, reached, corrects=True)
     tables.commit(table, staged, record, reached)
 
 

@@ -44,9 +44,10 @@ from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
 from replicator.pipelines.inputs.tables import InputTable
 from replicator.pipelines.literals import is_near
 from replicator.pipelines.output.changelog import difference
+from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables
-from replicator.pipelines.output.writer import StagedChanges, stage_all, stage_changes, weighted
+from replicator.pipelines.output.writer import StagedChanges, stage_all, stage_changes
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 
 _RESERVED: Final = "_replicator_"
@@ -202,7 +203,7 @@ class HistoryRefresh:
         if layout.kind is Kind.DELETED:
             # Of a row that was deleted before, further deletes tell nothing.
             before = _of_keys(before, versions.select("v"), layout)
-        changed = weighted(lake, table, difference(layout.rows(versions), before))
+        changed = NetChanges.of(lake, table, difference(layout.rows(versions), before))
         found = stage_changes(lake, table, changed, (), layout.place)
         self.tables.commit(table, found.staged, self._record(parts, state), self._reached)
         return found

@@ -31,9 +31,10 @@ from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.held import plain_values
 from replicator.pipelines.inputs.positions import DIFFERENCE
 from replicator.pipelines.inputs.states import BEFORE, WEIGHT
+from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables, next_number
-from replicator.pipelines.output.writer import stage_changes, stage_rows, weighted
+from replicator.pipelines.output.writer import stage_changes, stage_rows
 from replicator.pipelines.query.names import TableName
 
 _PARTITION: Final = 0
@@ -80,30 +81,29 @@ class ResultChangelog:
         self,
         log: LakeTable,
         table: LakeTable,
-        changes: DataFrame,
+        changes: NetChanges,
         record: ResultRecord,
         reached: Reached,
         *,
-        held: pa.Table | None = None,
         corrects: bool = False,
     ) -> None:
-        """Commit net changes that the next commit of the result makes, as `weighted` returns them.
+        """Commit net changes that the next commit of the result makes.
 
-        `held` are the changes if the driver holds them. `corrects`: no change of an input made them, but the result
-        differed from its query.
+        `corrects`: no change of an input made them, but the result differed from its query.
 
         Raises:
             CommitConflict, FencedError, LakeUnavailable: as a commit of the result.
         """
         base, offset, lake = log.marker(), next_number(table, record.name), self.tables.lake
         entry = entry_of(reached, offset, 1 if base is None else base.sequence + 1)
-        rows = None if held is None or corrects else logged_rows(held, record.key, entry)
+        held = None if corrects else changes.held
+        rows = None if held is None else logged_rows(held, record.key, entry)
 
         def frame() -> DataFrame:
-            found = logged(changes, record.key, entry)
+            found = logged(changes.frame, record.key, entry)
             if not corrects:
                 return found
-            change = change_column([name for name in changes.columns if name != WEIGHT])
+            change = change_column(changes.columns)
             return found.withColumn(change, F.col(quoted(change)).withField("op", F.lit(DIFFERENCE)))
 
         staged = stage_rows(lake, log, frame, table, held=rows)
@@ -128,7 +128,7 @@ class ResultChangelog:
         weight = F.when(change.getField("kind").isin(*BEFORE), F.lit(-1)).otherwise(F.lit(1))
         rows = rows_of(lake, log).where(change.getField("commit") == F.lit(marker.sequence))
         changes = net(rows.select(*(F.col(quoted(name)) for name in columns), weight.alias(WEIGHT)))
-        staged = stage_changes(lake, table, weighted(lake, table, changes), record.key).staged
+        staged = stage_changes(lake, table, NetChanges.of(lake, table, changes), record.key).staged
         self.tables.commit(table, staged, record, Reached(marker.position, marker.watermark_ms))
 
 

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 
 from replicator import failpoints
 from replicator.errors import MissingRows
-from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import FilePositions, by_file, stage_data, with_partitions
@@ -25,6 +24,7 @@ from replicator.lake.strategies.split import StagedRows, write_parts
 from replicator.model.common import counted, quoted
 from replicator.pipelines.held import held_rows, plain_values
 from replicator.pipelines.inputs.states import WEIGHT
+from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.places import WANTED, Index, known_positions, searched_positions
 
 
@@ -58,34 +58,22 @@ class StagedChanges:
     removed: int = 0
 
 
-def weighted(lake: Lake, table: LakeTable, changes: DataFrame) -> DataFrame:
-    """Return net changes with the columns and types of a table, and `WEIGHT`; `changes` itself if it has them."""
-    fields = columns_of(lake, table).fields
-    wanted = [*((f.name, f.dataType.simpleString()) for f in fields), (WEIGHT, "bigint")]
-    if [(f.name, f.dataType.simpleString()) for f in changes.schema.fields] == wanted:
-        return changes
-    columns = [F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields]
-    return changes.select(*columns, F.col(WEIGHT).cast("bigint"))
-
-
 def stage_changes(
     lake: Lake,
     table: LakeTable,
-    changes: DataFrame,
+    changes: NetChanges,
     key: Sequence[str],
     place: Sequence[str] = (),
     *,
-    held: pa.Table | None = None,
     placed: Sequence[pa.Table] = (),
     index: RowLocationCache | None = None,
     small: SmallFiles | None = None,
 ) -> StagedChanges:
-    """Stage net changes of a table, as `weighted` returns them: `WEIGHT` counts copies, below 0 removed ones.
+    """Stage net changes of a table.
 
     Args:
         key: columns that identify a row; empty without a key.
         place: columns that identify the removed rows, if not all rows; by default, `key`.
-        held: the changes, if the driver holds them already.
         placed: rows of the table that the driver holds, with their places; others are searched.
         index: where rows are by their key, as far as this process knows.
         small: the small files of the table, which the commit may absorb; None if they are not known.
@@ -94,16 +82,15 @@ def stage_changes(
         KeyViolated: rows with the same key are added.
         MissingRows: rows must be removed that the table does not have.
     """
-    if held is None and (held := held_rows(changes, [table])) is not None:
-        changes = local_frame(lake.spark, held)
-    if held is not None:
+    changes = changes.held_if_few(lake, table)
+    if changes.held is not None:
         known = None
         if index is not None and not placed and not place:
-            known = Index.of(index, table, key, held)
-        return _Changes(lake, table, changes, held, key, place or key, placed, known, small).stage()
-    kept = changes.persist()
+            known = Index.of(index, table, key, changes.held)
+        return _Changes(lake, table, changes, key, place or key, placed, known, small).stage()
+    kept = changes.frame.persist()
     try:
-        return _Changes(lake, table, kept, None, key, place or key).stage()
+        return _Changes(lake, table, changes, key, place or key).stage()
     finally:
         kept.unpersist()
 
@@ -113,8 +100,6 @@ class _Changes:
     """Net changes of a table.
 
     Attributes:
-        rows: the changes.
-        held: the same if the driver holds them.
         key, place, placed: see `stage_changes`.
         index: where the removed rows are; None if they are searched.
         small: the small files of the table.
@@ -122,8 +107,7 @@ class _Changes:
 
     lake: Lake
     table: LakeTable
-    rows: DataFrame
-    held: pa.Table | None
+    changes: NetChanges
     key: Sequence[str]
     place: Sequence[str]
     placed: Sequence[pa.Table] = ()
@@ -165,6 +149,16 @@ class _Changes:
             if table.has_deletion_vectors
             else SmallChanges(new.written, deletes.written, absorbed.files),
         )
+
+    @property
+    def held(self) -> pa.Table | None:
+        """The changes if the driver holds them."""
+        return self.changes.held
+
+    @property
+    def rows(self) -> DataFrame:
+        """The changes."""
+        return self.changes.frame
 
     def _counts(self) -> tuple[int, int]:
         if self.held is not None:
@@ -228,7 +222,7 @@ class _Changes:
     @property
     def _identifying(self) -> list[str]:
         """The columns that identify the removed rows."""
-        return list(self.place) or [name for name in self.rows.columns if name != WEIGHT]
+        return list(self.place) or list(self.changes.columns)
 
     def _search(self) -> list[FilePositions]:
         found = searched_positions(

@@ -25,6 +25,7 @@ from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
 from replicator.pipelines.inputs.tables import InputKind
 from replicator.pipelines.output.changelog import ResultChangelog, difference
+from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables
 from replicator.pipelines.output.writer import (
@@ -34,7 +35,6 @@ from replicator.pipelines.output.writer import (
     check_unique,
     stage_all,
     stage_changes,
-    weighted,
 )
 from replicator.pipelines.query.definition import Action, Definition, Expectation
 from replicator.pipelines.query.definition import Refresh as Mode
@@ -311,7 +311,8 @@ class Refresh:
             # Those that read the changelog get the differences.
             differing = f"{definition.name}__differing"
             views.keep(differing, difference(as_table(tables.lake, table, rows), rows_of(tables.lake, table)))
-            self._apply(views, differing, table, log, states, None)
+            changes = NetChanges.of(tables.lake, table, views.frames[differing], views.held.get(differing))
+            self._apply(views, changes, table, log, states, None)
             return
         if definition.changelog:
             self._changelog.drop()
@@ -338,8 +339,8 @@ class Refresh:
         """Compute what changed, and write it."""
         plan = self._plan
         if (net := self._on_driver(table, states)) is not None:
-            views.hold(plan.changes, net)
-            return self._apply(views, plan.changes, table, log, states, _images(states))
+            changes = NetChanges.on_driver(self.tables.lake, net)
+            return self._apply(views, changes, table, log, states, _images(states))
         self._register(views, states, table)
         function = self.planned.function
         if function is not None:
@@ -347,7 +348,9 @@ class Refresh:
         views.run(plan.steps, function)
         if plan.checks:
             self._check(views.frames[plan.checked].where(F.col(WEIGHT) > 0), plan.checks)
-        return self._apply(views, plan.changes, table, log, states, _images(states))
+        rows, held = views.frames[plan.changes], views.held.get(plan.changes)
+        changes = NetChanges.of(self.tables.lake, table, rows, held)
+        return self._apply(views, changes, table, log, states, _images(states))
 
     def _on_driver(
         self, table: LakeTable, states: Mapping[TableName, Sequence[InputState]]
@@ -382,32 +385,31 @@ class Refresh:
     def _apply(
         self,
         views: Views,
-        net: str,
+        changes: NetChanges,
         table: LakeTable,
         log: LakeTable | None,
         states: Mapping[TableName, Sequence[InputState]],
         images: int | None,
     ) -> StagedChanges:
-        """Write the net changes of a view: first to the changelog, then to the result.
+        """Write net changes: first to the changelog, then to the result.
 
         `images` is the number of images of changes that tell them; None if the result was computed as a whole.
         """
         lake, record, reached = self.tables.lake, self._record(states), self._reached(states)
-        changes = weighted(lake, table, views.frames[net])
-        held = views.held.get(net) if changes is views.frames[net] else None
         found = stage_changes(
             lake,
             table,
             changes,
             self._plan.key,
-            held=held,
             placed=views.placed,
             index=self.tables.index,
             small=self.tables.files.of(table),
         )
         if log is not None:
-            self._changelog.append(log, table, changes, record, reached, held=held)
-        self.tables.commit(table, found.staged, record, reached, costs=self._costs_after(images), net=held)
+            self._changelog.append(log, table, changes, record, reached)
+        self.tables.commit(
+            table, found.staged, record, reached, costs=self._costs_after(images), net=changes.held
+        )
         return found
 
     def _check(self, rows: DataFrame, checks: Sequence[Expectation]) -> None:

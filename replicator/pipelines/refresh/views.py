@@ -55,10 +55,6 @@ class Views:
         if held is not None:
             self.held[name] = held
 
-    def hold(self, name: str, rows: pa.Table) -> None:
-        """Keep rows of the driver that no query reads."""
-        self.frames[name], self.held[name] = held_frame(self.spark, rows), rows
-
     def keep(self, name: str, rows: DataFrame) -> None:
         """Compute rows now, once, and let queries read them under a name."""
         if (few := held_rows(rows, self.tables)) is not None:
