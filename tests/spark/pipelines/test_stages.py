@@ -14,6 +14,9 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import ReadCost, RowLocationCache
+from replicator.maintenance.history import STEP_KEY
+from replicator.maintenance.plan import Step
+from replicator.maintenance.small_merge import SmallMerge
 from replicator.pipelines import service
 from replicator.pipelines.held import held_rows
 from replicator.pipelines.inputs import states
@@ -126,10 +129,37 @@ def test_rows_of_small_results_are_read_once(lake: LakeHarness, monkeypatch: pyt
             assert held.schema == stored.schema
             assert sorted(map(str, held.to_pylist())) == sorted(map(str, stored.to_pylist()))
         if number == 2:
-            ResultUpkeep(lake.config(maintenance={"merge_files": 2})).run(
-                pipelines.lake, [TableName("shop_pipelines", "first")]
-            )
+            upkeep = ResultUpkeep(lake.config(maintenance={"merge_files": 2}))
+            upkeep.run(pipelines.lake, [TableName("shop_pipelines", "first")])
     assert Counter(reads) == {"first": 2, "second": 1}, "that of maintenance is another snapshot"
+
+
+def test_files_of_results_stay_few_without_spark(lake: LakeHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits absorb the small files of a result, and the driver merges those of its changelog."""
+    source = Source(16, alters=0, truncates=False)
+    source.start(["bigint", "keyless"], 40)
+    config = lake.config(maintenance={"merge_files": 3})
+    files, round_, upkeep = PipelineLake(lake, config, stays=True), Round(lake, source), ResultUpkeep(config)
+    for name in ("first", "second", "bag"):
+        files.define(name, "".join(STAGES[name]))
+    files.define("pages", "".join(STAGES["pages"]))
+    monkeypatch.setattr(service, "RowLocationCache", lambda *_: RowLocationCache(cost=ReadCost(0, 0)))
+    pipelines = files.pipelines()
+    names = [TableName(space, "first") for space in ("shop_pipelines", "shop_pipelines_changes")]
+    for _ in range(8):
+        at = round_.write(transactions=15, later=3)
+        files.refreshed(boundary(at))
+        assert_stages(files, source, at)
+        upkeep.run(
+            pipelines.lake, names, SmallMerge(pipelines.lake, pipelines.tables.index, pipelines.tables.files)
+        )
+    for written in names:
+        table = pipelines.lake.load(written.namespace, written.name)
+        assert table is not None
+        count = int(table.java.currentSnapshot().summary().get("total-data-files"))
+        assert count <= 4, written
+        steps = {snapshot.summary().get(STEP_KEY) for snapshot in table.java.snapshots()}
+        assert steps <= {None, str(Step.MERGE_SMALL)}
 
 
 def test_changes_that_the_driver_holds_are_those_of_the_changelog(
