@@ -1,6 +1,7 @@
 """What `pipeline show` says of a plan: what it reads, how it is kept current, and what a refresh costs, in words."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from replicator.model.common import counted
 from replicator.pipelines.query.narrow import Narrow
@@ -12,6 +13,7 @@ _RULES = {
     Rule.AFFECTED: "rows that changes touch are recomputed",
     Rule.FULL: "computed as a whole at each refresh",
 }
+_FEW: Final = "DuckDB if the rows are few, without a Spark job; else Spark"
 
 
 def explained(plan: Plan) -> list[str]:
@@ -56,6 +58,7 @@ def _cost(plan: Plan) -> Iterator[str]:
         yield f"  the result: rows by {_columns(found)}"
     elif any(f"`{plan.output}`" in step.sql for step in plan.steps):
         yield "  the result: all rows"
+    yield f"computed by: {_FEW if plan.is_portable else 'Spark'}"
 
 
 def _of_now(plan: Plan, item: Input) -> str:

@@ -105,6 +105,11 @@ class Plan:
     undivided: tuple[TableName, ...] = ()
     portable: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def is_portable(self) -> bool:
+        """Whether DuckDB may compute a refresh; tables of a pattern are united by Spark."""
+        return bool(self.portable) and not any(used.name.is_pattern for used in self.inputs)
+
     def reads(self, view: str) -> bool:
         """Return whether a step reads a view."""
         return any(quoted(view) in step.sql for step in self.steps)

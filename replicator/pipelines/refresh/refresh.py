@@ -357,7 +357,7 @@ class Refresh:
     ) -> pa.Table | None:
         """Return the net changes if the driver holds all rows that they follow from, else None."""
         plan = self._plan
-        if not plan.portable or any(used.name.is_pattern for used in plan.inputs):
+        if not plan.is_portable:
             return None
         held: dict[str, pa.Table] = {}
         for view, rows in self._views_on_driver(table, states):

@@ -388,6 +388,7 @@ def test_an_explanation_tells_what_a_refresh_reads() -> None:
         "a refresh reads",
         "  shop.orders: its changes",
         "  the result: rows by k",
+        "computed by: DuckDB if the rows are few, without a Spark job; else Spark",
     ]
     lookup = explained(
         planned(
@@ -407,6 +408,7 @@ def test_an_explanation_tells_what_a_refresh_reads() -> None:
         "  shop.orders: its changes, and rows by k or id",
         "  shop.kinds: its changes, and rows by id",
         "  the result: rows by id",
+        "computed by: Spark",
         "checks",
         "  a: z > 1, warn",
     ]
