@@ -45,7 +45,7 @@ from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.refresh.pauses import Pauses
 from replicator.pipelines.refresh.planner import Planner
-from replicator.pipelines.refresh.refresh import Refresh, Refreshed
+from replicator.pipelines.refresh.refresh import Outcome, Refresh, Refreshed
 from replicator.telemetry import get_logger
 
 _ATTEMPTS: Final = 3
@@ -290,10 +290,11 @@ class Pipelines:
             return self._failed(definition, error, pause)
         if pause is not None:
             self.pauses.resume(definition.name)
-        loaded = self.tables.load(table)
-        record = None if loaded is None else recorded_result(loaded)
-        if record is not None:
-            refreshed[table] = record.boundary
+        refreshed[table] = result.boundary
+        if result.outcome is Outcome.SAME:
+            loaded = self.tables.load(table)
+            record = None if loaded is None else recorded_result(loaded)
+            refreshed[table] = result.boundary if record is None else record.boundary
         return result
 
     def _failed(self, definition: Pipeline, error: Exception, pause: Pause | None) -> NotRefreshed:

@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 
 from replicator.errors import ConnectError, ReplicatorError, Unsettled, UnsupportedChange, UsageError
+from replicator.lake.tags import TagStore
 from replicator.maintenance.steps import Maintenance
 from replicator.model.moments import parse_as_of
+from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.operations.rebuild.results import compute_as_of
 from replicator.pipelines import held
 from replicator.pipelines.checking import Checked, check_result
@@ -26,7 +28,10 @@ from replicator.pipelines.refresh.refresh import Refreshed
 from replicator.pipelines.rounds import refresh_as_reached, refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Result
 from replicator.pipelines.status import list_pipelines, show_pipeline
+from replicator.pipelines.tag_stops import TagStops
+from replicator.runner.pipelines import refresh_to_tags
 from replicator.runner.result_upkeep import ResultUpkeep
+from tests.oracle.compare import tagged_rows
 from tests.oracle.model import Source, SourceTable
 from tests.spark.log_tables.conftest import TOPIC, LogLake
 from tests.support.failpoints import PowerCut, power_cut
@@ -448,3 +453,28 @@ def test_several_log_tables_are_one_input(logs: Logs) -> None:
     clicks.appended()
     assert pipelines.outcomes() == {"all_of_them": "changed", "one": "changed"}
     assert pipelines.rows("all_of_them") == Counter([("logs.clicks", 3)])
+
+
+def test_results_of_log_tables_get_the_tags_of_mirrors_as_they_are(logs: Logs) -> None:
+    clicks = clicks_of(logs)
+    pipelines = LogPipelines.of(clicks, per_kind=PER_KIND)
+    clicks.send(event(1), event(2, "buy"))
+    clicks.appended()
+    pipelines.refreshed()
+    clicks.send(event(3))
+    clicks.appended()
+    point = TagPoint("mysql-bin.000001", 400, None, 1)
+    opened = pipelines.pipelines()
+    TagStore(opened.lake, opened.config.lake).write(TagRecord("noon", TagState.COMPLETE, 1, point=point))
+    ends = LogEnds(Boundary(point.file, point.pos), {}, "shop")
+    (result,) = refresh_to_tags(opened, lambda: ends, TagStops(), 60, None)
+    assert isinstance(result, Refreshed)
+    tagged = pipelines.expected("per_kind")
+    clicks.send(event(4, "buy"))
+    clicks.appended()
+    pipelines.refreshed()
+    with clicks.lake.catalog() as catalog:
+        rows = tagged_rows(catalog.load_table(("shop_pipelines", "per_kind")), "noon")
+    assert Counter((row["kind"], row["n"], row["total"]) for row in rows) == tagged
+    assert pipelines.rows("per_kind") == pipelines.expected("per_kind") != tagged
+    assert refresh_to_tags(opened, lambda: ends, TagStops(), 60, None) == []
