@@ -16,9 +16,12 @@ from replicator.lake.commit import Staged
 from replicator.model.commit_marker import CommitMarker
 
 _MOST_ROWS: Final = 50_000
+_MOST_COMMITS: Final = 100
 """Of a changelog."""
 _MOST_BYTES: Final = 128_000_000
 """Of all; the changelogs that were not written for the longest time are forgotten first."""
+_LEAST_BYTES: Final = 20_000
+"""What a commit takes, however few its rows are."""
 
 _Commit: TypeAlias = tuple[int, int]
 
@@ -31,12 +34,18 @@ class _Added:
     schema: int
     rows: pa.Table
 
+    @property
+    def size(self) -> int:
+        """About how much memory it takes, in bytes."""
+        return max(_LEAST_BYTES, int(self.rows.nbytes))
+
 
 @dataclass(slots=True)
 class RecentChanges:
     """The rows of the newest commits of changelogs. Threads may share it."""
 
     _added: dict[str, list[_Added]] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -47,8 +56,9 @@ class RecentChanges:
         uuid, rows = changelog.uuid, staged.rows
         with self._lock:
             known = self._added.pop(uuid, [])
+            self._sizes.pop(uuid, None)
             if rows is None and known and not staged.data:
-                rows = known[-1].rows.slice(0, 0)
+                rows = known[-1].rows.schema.empty_table()
             if uuid not in self._wanted or rows is None or rows.num_rows > _MOST_ROWS:
                 return
             after = None if base is None else _id(base)
@@ -56,8 +66,10 @@ class RecentChanges:
             # After a rollback, or a commit of another process, those from before lead elsewhere.
             follows = bool(known) and (known[-1].commit, known[-1].schema) == (after, added.schema)
             self._added[uuid] = _newest([*known, added] if follows else [added])
-            while sum(one.rows.nbytes for found in self._added.values() for one in found) > _MOST_BYTES:
-                self._added.pop(next(iter(self._added)))
+            self._sizes[uuid] = sum(one.size for one in self._added[uuid])
+            while sum(self._sizes.values()) > _MOST_BYTES:
+                oldest = next(iter(self._added))
+                del self._added[oldest], self._sizes[oldest]
 
     def since(self, changelog: LakeTable, first: int) -> pa.Table | None:
         """Return the rows of a changelog, as it was loaded, from the commit with the number `first` on.
@@ -77,7 +89,7 @@ class RecentChanges:
         if first < found[0].commit[0]:
             return None
         wanted = [added.rows for added in found if added.commit[0] >= first]
-        return pa.concat_tables(wanted) if wanted else found[0].rows.slice(0, 0)
+        return pa.concat_tables(wanted) if wanted else found[0].rows.schema.empty_table()
 
 
 def _id(marker: CommitMarker) -> _Commit:
@@ -87,7 +99,7 @@ def _id(marker: CommitMarker) -> _Commit:
 
 def _newest(added: Sequence[_Added]) -> list[_Added]:
     rows, found = 0, []
-    for one in reversed(added):
+    for one in reversed(added[-_MOST_COMMITS:]):
         rows += one.rows.num_rows
         if rows > _MOST_ROWS:
             break

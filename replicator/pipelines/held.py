@@ -37,13 +37,19 @@ def net_rows(rows: pa.Table, weight: str) -> pa.Table:
     ones may differ, or with nested values, which cannot be grouped, are returned as they are.
     """
     fields = [field for field in rows.schema if field.name != weight]
-    if not fields or any(pa.types.is_floating(f.type) or pa.types.is_nested(f.type) for f in fields):
+    if not has_net_rows(rows.schema, [field.name for field in fields]):
         return rows
     grouped = rows.group_by([field.name for field in fields]).aggregate([(weight, "sum")])
     sums = grouped.columns[-1].to_numpy()
     places = np.repeat(np.arange(len(sums)), np.abs(sums))
     signs = pa.array(np.sign(sums)[places], rows.schema.field(weight).type)
     return grouped.select(range(len(fields))).take(places).append_column(weight, signs)
+
+
+def has_net_rows(schema: pa.Schema, names: Sequence[str]) -> bool:
+    """Return whether `net_rows` leaves out rows that cancel each other; `names` are their columns."""
+    types = [schema.field(name).type for name in names]
+    return bool(types) and not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in types)
 
 
 def spelt(rows: pa.Table, name: str) -> str:

@@ -24,7 +24,7 @@ class ResultUpkeep:
 
     Attributes:
         merged: table → the files that the last merge left.
-        commits: table → how many commits were made since nothing was due.
+        commits: table → how many commits were made since its maintenance was last complete.
     """
 
     config: Config

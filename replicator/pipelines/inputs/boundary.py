@@ -69,8 +69,10 @@ class Boundary(Part):
         if self.gtids is None:
             here = self.position
             return here is not None and change.gtid is None and change >= here
-        transaction = Transaction.parse(change.gtid)
-        return transaction is not None and transaction not in GtidSet.parse(self.gtids)
+        transaction, known = Transaction.parse(change.gtid), GtidSet.parse(self.gtids)
+        # A transaction of another server may have been lost in a fail-over.
+        is_known = transaction is not None and transaction.origin.lower() in known.intervals
+        return transaction is not None and is_known and transaction not in known
 
     @property
     def position(self) -> SourcePosition | None:

@@ -4,52 +4,67 @@ A join reads the rows of one mirror for the changes of another. Spark would scan
 changes from after the boundary. The changes that a refresh takes bring held rows from one boundary to the next.
 """
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from replicator.pipelines.held import held_rows, most_held, without_keys
+from replicator.lake.files.spark_tables import columns_of
+from replicator.pipelines.held import has_net_rows, held_rows, most_held, without_keys
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import InputState
 from replicator.pipelines.inputs.tables import InputKind
 from replicator.pipelines.query.signed import WEIGHT
 
+_Name: TypeAlias = tuple[str, tuple[str, ...]]
 MOST_ROWS: Final = 1_000_000
 _MOST_BYTES: Final = 256_000_000
-"""Of all mirrors that are held; those that were not used for the longest time are forgotten first."""
+"""Of all mirrors that are held."""
+_UNUSED_S: Final = 600.0
+"""A mirror that was not used for so long is forgotten, and one that did not fit is tried again after so long."""
+_MOST_CHUNKS: Final = 16
 
 
 @dataclass(slots=True)
 class SmallMirrors:
     """The rows of small mirrors: of each, and of the columns that a pipeline names, those at one boundary."""
 
-    _held: dict[tuple[str, tuple[str, ...]], tuple[InputProgress, pa.Table]] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    _held: dict[_Name, tuple[InputProgress, pa.Table]] = field(default_factory=dict)
+    _used: dict[_Name, float] = field(default_factory=dict)
+    """When each was used last; of one that is not held, when it did not fit."""
 
     def rows(self, state: InputState) -> pa.Table | None:
         """Return what `InputState.now` does; None if the driver does not hold it.
 
         The rows are read if they do not follow from those that are held.
         """
-        name = state.table.table.uuid, state.columns
+        name, now = (state.table.table.uuid, state.columns), self.clock()
+        for unused in [each for each, at in self._used.items() if now - at > _UNUSED_S]:
+            del self._used[unused]
+            self._held.pop(unused, None)
         known = self._held.pop(name, None)
-        if not _is_small(state):
+        if (known is None and name in self._used) or not _is_small(state):
             return None
+        self._used[name] = now
         rows = None if known is None else _brought(*known, state)
         if rows is None and (rows := _read(state)) is None:
             return None
-        self._held[name] = state.progress, rows
-        while sum(held.nbytes for _, held in self._held.values()) > _MOST_BYTES:
-            self._held.pop(next(iter(self._held)))
+        if rows.nbytes + sum(held.nbytes for _, held in self._held.values()) <= _MOST_BYTES:
+            self._held[name] = state.progress, rows
         return rows.select(list(state.columns))
 
 
 def _is_small(state: InputState) -> bool:
     table = state.table
     is_mirror = table.kind is InputKind.MIRROR and table.changelog is not None and bool(table.key)
-    return is_mirror and table.table.total_rows <= min(MOST_ROWS, most_held(table.table.row_bytes))
+    if not is_mirror or table.table.total_rows > min(MOST_ROWS, most_held(table.table.row_bytes)):
+        return False
+    return has_net_rows(to_arrow_schema(columns_of(state.lake, table.table)), state.with_key)
 
 
 def _brought(progress: InputProgress, rows: pa.Table, state: InputState) -> pa.Table | None:
@@ -63,14 +78,10 @@ def _brought(progress: InputProgress, rows: pa.Table, state: InputState) -> pa.T
         return None
     kept = without_keys(rows, values, state.table.key)
     added = values.filter(pc.greater(changes.column(WEIGHT), 0)).cast(rows.schema)
-    return pa.concat_tables([kept, added]).combine_chunks()
+    found = pa.concat_tables([kept, added])
+    return found if found.column(0).num_chunks <= _MOST_CHUNKS else found.combine_chunks()
 
 
 def _read(state: InputState) -> pa.Table | None:
     rows = replace(state, columns=state.with_key).now()
-    # Of others, changes that cancel each other are not left out, see `net_rows`: a key has more than its last one.
-    if any(
-        pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in to_arrow_schema(rows.schema).types
-    ):
-        return None
     return held_rows(rows, [state.table.table], MOST_ROWS)

@@ -16,11 +16,10 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType
 
 from replicator.errors import Unsettled
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.files.parquet import fitting
 from replicator.lake.files.spark_tables import appended_rows, columns_of, rows_of, rows_of_snapshot
 from replicator.lake.recent_changes import RecentChanges
 from replicator.model.changelog import NOT_APPLIED, RowKind
@@ -324,22 +323,24 @@ def _handed(state: InputState, changelog: LakeTable, recent: RecentChanges) -> p
     fields["later"] = pa.array(held_after(state.boundary, change))
     fields["before"] = pc.is_in(pc.struct_field(change, "kind"), pa.array(BEFORE))
     at = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    types = columns_of(state.lake, state.table.table)
-    found = fitting(rows, to_arrow_schema(StructType([types[name] for name in state.with_key])))
-    if found is None:
+    wanted = to_arrow_schema(columns_of(state.lake, state.table.table))
+    names = list(state.with_key)
+    if any(n not in rows.column_names or wanted.field(n).type != rows.schema.field(n).type for n in names):
         return None
-    return found.append_column(state.at, at).filter(pa.array(held_pending(change, since)))
+    # Without the numbers and the nullability of a table's columns.
+    values = {name: rows.column(name) for name in names} | {state.at: at}
+    return pa.table(values).filter(pa.array(held_pending(change, since)))
 
 
 def _images(state: InputState, changelog: LakeTable) -> DataFrame:
     """Return the images of the changes that may be pending."""
     rows, name = rows_of(state.lake, changelog), state.table.change or ""
     change = F.col(quoted(name))
-    wanted_types, types = (columns_of(state.lake, table) for table in (state.table.table, changelog))
+    wanted_types, types = (_types(state.lake, table) for table in (state.table.table, changelog))
     values = [
         F.col(quoted(column))
-        if types[column].dataType == wanted_types[column].dataType
-        else F.col(quoted(column)).cast(wanted_types[column].dataType).alias(column)
+        if types[column.lower()] == wanted_types[column.lower()]
+        else F.col(quoted(column)).cast(wanted_types[column.lower()]).alias(column)
         for column in state.with_key
     ]
     at = F.struct(
@@ -357,6 +358,11 @@ def _images(state: InputState, changelog: LakeTable) -> DataFrame:
         # All others are before the boundary, and the result is computed from the rows.
         wanted = wanted.where(is_after(state.boundary, change))
     return wanted.select(*values, at.alias(state.at))
+
+
+def _types(lake: Lake, table: LakeTable) -> dict[str, DataType]:
+    """Return the types of columns; those of the tables of a pattern may differ in letter case."""
+    return {field.name.lower(): field.dataType for field in columns_of(lake, table).fields}
 
 
 def _wanted(change: SparkColumn, since: InputProgress | None, boundary: Boundary) -> SparkColumn:
@@ -392,13 +398,16 @@ def _restated(state: InputState, since: InputProgress) -> str | None:
         return None
     if steps.forgotten is not None and steps.forgotten > since.steps_at:
         return "it had very many statements that change its columns"
-    concerned = [s for s in steps.steps if s.at > since.steps_at and _concerns(s, state.columns)]
+    concerned = [s for s in steps.steps if s.at > since.steps_at and _concerns(s, state.with_key)]
     return "a statement changed its rows" if concerned else None
 
 
 def _concerns(step: SchemaStep, columns: Collection[str]) -> bool:
     """Return whether a statement changed values of columns, or removed rows, without telling the changelog."""
     if step.recreated or step.removed is not None:
+        return True
+    if any(name in columns for name in step.renamed.values()):
+        # Another column had the name before.
         return True
     if step.unlogged is not None and step.known_from is None:
         return True

@@ -258,6 +258,7 @@ def stage_rows(
     few = held_rows(rows(), [table, *like]) if held is None else held
     parts = None if few is None else writable_rows(table, few)
     if parts is None:
-        return Staged(stage_data(lake, table, as_table(lake, table, rows())), rows=held)
+        return Staged(stage_data(lake, table, as_table(lake, table, rows())))
     written = [write_data(lake, table, part) for part in parts]
-    return Staged([data.file for data in written], small_files=SmallChanges(written), rows=held)
+    added = pa.concat_tables(part.rows for part in parts) if parts else None
+    return Staged([data.file for data in written], small_files=SmallChanges(written), rows=added)

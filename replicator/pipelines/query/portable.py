@@ -67,7 +67,10 @@ def portable_steps(analysed: Analysed, steps: Sequence[Step], views: Views) -> t
 
 def _strict(node: exp.Expr) -> exp.Expr:
     """Let a cast that is impossible fail, so that Spark decides what it gives."""
-    return exp.Cast(this=node.this, to=node.args["to"]) if type(node) is exp.TryCast else node
+    if type(node) is not exp.TryCast:
+        return node
+    # What is replaced is not searched.
+    return exp.Cast(this=node.this.transform(_strict), to=node.args["to"])
 
 
 def _is_portable(analysed: Analysed, views: Views) -> bool:
@@ -91,8 +94,7 @@ def _is_alike(node: exp.Expr) -> bool:
         case exp.Literal():
             alike = node.name.isprintable() and "\\" not in node.name and (node.is_string or _is_plain(node))
         case exp.Cast():
-            is_date = node.to.this is exp.DataType.Type.DATE and _class(node.this) in (*_TIMES, "DATE")
-            alike = is_date or _class(node.this) == _class(node) == "number"
+            alike = _converts_alike(_class(node.this), node.to)
         case exp.Window():
             alike = alike and isinstance(node.this, _RANKS)
         case exp.Union():
@@ -107,6 +109,15 @@ def _is_alike(node: exp.Expr) -> bool:
         case _ if isinstance(node, _ALIKE):
             alike = alike and _are_comparable([e for e in _operands(node) if not isinstance(e, exp.Null)])
     return alike
+
+
+def _converts_alike(kind: str | None, to: exp.DataType) -> bool:
+    """Return whether a cast makes a date of a time, or a number of a number; see `_is_exact`."""
+    if to.this is exp.DataType.Type.DATE:
+        return kind in (*_TIMES, "DATE")
+    # Without parameters, a decimal has other digits in DuckDB.
+    has_digits = to.this is not exp.DataType.Type.DECIMAL or bool(to.expressions)
+    return kind == "number" and to.this.name in _NUMBERS and has_digits
 
 
 def _are_comparable(values: Sequence[exp.Expr]) -> bool:

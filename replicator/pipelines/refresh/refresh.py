@@ -1,7 +1,7 @@
 """Bring the result of one pipeline to a boundary, in one commit."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -361,26 +361,26 @@ class Refresh:
             return None
         held: dict[str, pa.Table] = {}
         for view, rows in self._views_on_driver(table, states):
-            if (found := rows()) is None:
+            if rows is None:
                 return None
-            held[view] = found
+            held[view] = rows
         wanted = to_arrow_schema(columns_of(self.tables.lake, table))
         return computed(plan.portable, held, wanted.append(pa.field(WEIGHT, pa.int64())))
 
     def _views_on_driver(
         self, table: LakeTable, states: Mapping[TableName, Sequence[InputState]]
-    ) -> Iterator[tuple[str, Callable[[], pa.Table | None]]]:
-        """Yield the views that the steps read, and what returns their rows if the driver holds them."""
+    ) -> Iterator[tuple[str, pa.Table | None]]:
+        """Yield the views that the steps read, and their rows if the driver holds them: first those that cost least."""
         plan = self._plan
         inputs = [(used, states[used.name][0]) for used in plan.inputs]
         for used, state in inputs:
             if plan.reads(used.changed):
-                yield used.changed, partial(getattr, state, "held")
+                yield used.changed, state.held
         for used, state in inputs:
             if plan.reads(used.now):
-                yield used.now, partial(self._small_input, state)
+                yield used.now, self._small_input(state)
         if plan.reads(plan.output):
-            yield plan.output, lambda: self.tables.small.rows(self.tables.lake, table, plan.key)
+            yield plan.output, self.tables.small.rows(self.tables.lake, table, plan.key)
 
     def _apply(
         self,
@@ -396,6 +396,7 @@ class Refresh:
         `images` is the number of images of changes that tell them; None if the result was computed as a whole.
         """
         lake, record, reached = self.tables.lake, self._record(states), self._reached(states)
+        changes = changes.held_if_few(lake, table)
         found = stage_changes(
             lake,
             table,

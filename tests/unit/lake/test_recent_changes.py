@@ -39,7 +39,7 @@ class Changes:
         self.since(Log(), 1)
 
     def commit(self, sequence: int, *ids: int, base: CommitMarker | None = None, **facts: Any) -> None:
-        staged = facts.pop("staged", Staged(["file"], rows=rows(*ids)))
+        staged = facts.pop("staged", None) or (Staged(["file"], rows=rows(*ids)) if ids else Staged())
         new = marker(sequence, facts.pop("committed_ms", 1_000))
         self.recent.committed(Log(**facts), base or marker(sequence - 1), new, staged)  # type: ignore[arg-type]
 
@@ -97,6 +97,13 @@ def test_of_many_changes_the_newest_are_held(changes: Changes) -> None:
     changes.commit(9, *range(49_999))
     assert changes.since(Log(marker(9)), 9) == [*range(49_999)]
     assert changes.since(Log(marker(9)), 8) is None
+
+
+def test_few_commits_are_held_however_small_they_are(changes: Changes) -> None:
+    for sequence in range(9, 209):
+        changes.commit(sequence, *([sequence] if sequence % 2 else []), staged=None)
+    assert changes.since(Log(marker(208)), 108) is None
+    assert changes.since(Log(marker(208)), 109) == list(range(109, 208, 2))
 
 
 def test_only_what_a_reader_asked_for_is_held() -> None:

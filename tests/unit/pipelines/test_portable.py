@@ -73,6 +73,7 @@ def test_what_both_define_alike_is_portable(query: str) -> None:
         "SELECT id, upper(status) AS s FROM shop.orders",
         "SELECT id, CAST(price AS INT) AS whole FROM shop.orders",
         "SELECT id, CAST(price AS DECIMAL(12, 1)) AS p FROM shop.orders",
+        "SELECT id FROM shop.orders WHERE CAST(id AS DECIMAL) > 5",
         "SELECT id, CAST(status AS DATE) AS d FROM shop.orders",
         "SELECT id, CAST(day AS TIMESTAMP) AS t FROM shop.orders",
         "SELECT id, CAST(paid AS INT) AS n FROM shop.orders",
@@ -110,6 +111,13 @@ def test_what_both_define_alike_is_portable(query: str) -> None:
 )
 def test_what_they_define_differently_is_left_to_spark(query: str) -> None:
     assert planned(query).portable == ()
+
+
+def test_casts_that_are_impossible_fail() -> None:
+    plan = planned("SELECT CAST(CAST(id AS INT) + 1 AS BIGINT) AS n FROM shop.orders")
+
+    assert plan.portable
+    assert not any("TRY_CAST" in query for _, query in plan.portable)
 
 
 @pytest.mark.parametrize("header", ["-- expect paid: paid, drop\n", "-- expect paid: paid, warn\n"])

@@ -41,11 +41,22 @@ class State:
     net: pa.Table | None = None
     table: Table = field(default_factory=Table)
     columns: tuple[str, ...] = ("name",)
+    with_key: tuple[str, ...] = ("name", "id")
+    lake: None = None
 
 
 def net(*changes: tuple[str | None, int, int], kind: pa.DataType = ID) -> pa.Table:
     names, ids, weights = zip(*changes, strict=True)
     return pa.table({"name": pa.array(names, pa.string()), "id": pa.array(ids, kind), "_weight": weights})
+
+
+@pytest.fixture(autouse=True)
+def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, pa.DataType]:
+    """The types of the columns of mirrors."""
+    found = {"name": pa.string(), "id": ID}
+    monkeypatch.setattr(small_mirrors, "columns_of", lambda *_: found)
+    monkeypatch.setattr(small_mirrors, "to_arrow_schema", lambda given: pa.schema(list(given.items())))
+    return found
 
 
 @pytest.fixture
@@ -109,11 +120,26 @@ def test_rows_of_other_tables_are_not_held(reads: list[Any], table: Table) -> No
     assert not reads
 
 
-def test_mirrors_that_were_not_used_for_the_longest_time_are_forgotten(
+@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int32())])
+def test_rows_with_values_that_do_not_cancel_each_other_are_not_held(
+    reads: list[Any], kinds: dict[str, pa.DataType], kind: pa.DataType
+) -> None:
+    kinds["name"] = kind
+    assert names(SmallMirrors(), State()) is None
+    assert not reads
+
+
+def test_mirrors_that_do_not_fit_are_tried_again_after_a_time(
     reads: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_mirrors, "_MOST_BYTES", 2 * ROWS.nbytes)
-    mirrors, states = SmallMirrors(), [State(table=replace(Table(), uuid=uuid)) for uuid in "abc"]
-    for state in (*states, states[2], states[1], states[0]):
-        names(mirrors, state)
-    assert [state.table.uuid for state in reads] == ["a", "b", "c", "a"]
+    now = [0.0]
+    mirrors = SmallMirrors(clock=lambda: now[0])
+    a, b, c = (State(table=replace(Table(), uuid=uuid)) for uuid in "abc")
+    assert all(names(mirrors, state) == ["a", "b", None] for state in (a, b, c)), "each is read"
+    assert names(mirrors, c) is None
+    now[0] = 400
+    assert names(mirrors, a) == ["a", "b", None]
+    now[0] = 700
+    assert names(mirrors, c) == names(mirrors, c) == ["a", "b", None], "b was not used"
+    assert [state.table.uuid for state in reads] == ["a", "b", "c", "c"]
