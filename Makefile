@@ -58,7 +58,8 @@ test: setup  ## Linters, units, and the main tests with Spark and with the real 
 test-long: setup  ## The tests that take hours: all tests, cases and kills, an hour of faults, a Spark cluster, on the newest MySQL and on 8.0; the law
 	@mkdir -p $(REPORTS)
 	@REPLICATOR_LAW_EXAMPLES=100 $(RUN) pytest -q tests/spark/test_law.py tests/spark/test_tag_law.py \
-	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py
+	  tests/spark/test_rebuild_law.py tests/spark/test_reread_law.py tests/spark/test_narrowed_reread_law.py \
+	  tests/spark/test_consumer_law.py
 	@REPLICATOR_LAW_EXAMPLES=1000 $(RUN) pytest -q tests/spark/test_story_law.py
 	@REPLICATOR_FUZZ_EXAMPLES=10000 $(RUN) pytest -q tests/unit/config/test_any_config.py \
 	  tests/unit/sources/archive/test_any_archive.py tests/unit/decode/test_any_bytes.py
