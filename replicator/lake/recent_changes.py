@@ -1,7 +1,7 @@
-"""The rows that this process added to changelogs in their newest commits: readers need no Spark job for them.
+"""The rows of the newest changelog commits of this process, held so that readers need no Spark job.
 
-A pipeline that reads a result comes right after the one that computed it, and one that reads a mirror comes a few
-commits after it. Only changelogs that a reader has asked for are held.
+A few commits are enough: a pipeline over a result runs right after the one that computed it, and one over a mirror a
+few commits later. Only changelogs that a reader has asked for are held.
 """
 
 import threading
@@ -42,7 +42,7 @@ class _Added:
 
 @dataclass(slots=True)
 class RecentChanges:
-    """The rows of the newest commits of changelogs. Threads may share it."""
+    """The rows of the newest commits of changelogs. It is safe for several threads."""
 
     _added: dict[str, list[_Added]] = field(default_factory=dict)
     _sizes: dict[str, int] = field(default_factory=dict)
@@ -72,9 +72,9 @@ class RecentChanges:
                 del self._added[oldest], self._sizes[oldest]
 
     def since(self, changelog: LakeTable, first: int) -> pa.Table | None:
-        """Return the rows of a changelog, as it was loaded, from the commit with the number `first` on.
+        """Return the rows that commit `first` and later ones added to a changelog, up to the state that was loaded.
 
-        None if they are not all held.
+        None if not all of them are held.
         """
         uuid, present = changelog.uuid, changelog.marker()
         with self._lock:

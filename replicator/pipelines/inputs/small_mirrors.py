@@ -1,7 +1,8 @@
-"""The rows of small mirrors at the boundary of a refresh, which the driver holds.
+"""The driver holds the rows of small mirrors, as they are at the boundary of a refresh.
 
-A join reads the rows of one mirror for the changes of another. Spark would scan the mirror each time, and undo its
-changes from after the boundary. The changes that a refresh takes bring held rows from one boundary to the next.
+A join reads the rows of one mirror for the changes of another. Spark would scan the mirror each time, and reverse its
+changes from after the boundary. Here, each refresh applies its changes to the held rows; then they are at its boundary.
+A mirror is small if it has at most `MOST_ROWS` rows, and fits into `_MOST_BYTES` beside the others.
 """
 
 import time
@@ -31,7 +32,7 @@ _MOST_CHUNKS: Final = 16
 
 @dataclass(slots=True)
 class SmallMirrors:
-    """The rows of small mirrors: of each, and of the columns that a pipeline names, those at one boundary."""
+    """For each small mirror, and each set of columns that a pipeline names: its rows at one boundary."""
 
     clock: Callable[[], float] = time.monotonic
     _held: dict[_Name, tuple[InputProgress, pa.Table]] = field(default_factory=dict)
@@ -39,9 +40,9 @@ class SmallMirrors:
     """When each was used last; of one that is not held, when it did not fit."""
 
     def rows(self, state: InputState) -> pa.Table | None:
-        """Return what `InputState.now` does; None if the driver does not hold it.
+        """Return the wanted columns of the rows at the boundary; None if the driver does not hold them.
 
-        The rows are read if they do not follow from those that are held.
+        The mirror is read if the held rows cannot be brought to the boundary.
         """
         name, now = (state.table.table.uuid, state.columns), self.clock()
         for unused in [each for each, at in self._used.items() if now - at > _UNUSED_S]:

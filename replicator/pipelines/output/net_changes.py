@@ -1,4 +1,4 @@
-"""Net changes of a table, of which Spark needs a frame only if the driver does not hold them."""
+"""Net changes of a table; a DataFrame of Spark is made only if it is needed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from replicator.pipelines.query.signed import WEIGHT
 
 @dataclass(slots=True)
 class NetChanges:
-    """Rows with the columns and types of a table, and `WEIGHT`, which counts copies, below 0 removed ones.
+    """Rows with the columns and types of a table, and `WEIGHT`: how many copies of the row came, below 0 how many went.
 
     Attributes:
         columns: the columns of the table.
@@ -47,7 +47,7 @@ class NetChanges:
 
     @property
     def frame(self) -> DataFrame:
-        """The rows, for Spark."""
+        """The rows as a DataFrame of Spark."""
         if self._frame is None:
             self._frame = self._make()
         return self._frame
