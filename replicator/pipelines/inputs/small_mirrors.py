@@ -72,7 +72,7 @@ def _brought(progress: InputProgress, rows: pa.Table, state: InputState) -> pa.T
     """Return the rows of a mirror at the boundary of `state`; None if they do not follow from `rows` at `progress`."""
     if progress == state.progress:
         return rows
-    if progress != state.since or (changes := state.net) is None:
+    if progress != state.since or (changes := state.changes_with_key) is None:
         return None
     values = changes.drop_columns([WEIGHT])
     if values.schema.names != rows.schema.names or values.schema.types != rows.schema.types:

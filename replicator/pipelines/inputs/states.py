@@ -58,8 +58,8 @@ class InputState:
         images: their images: the wanted columns and those of the key, and a struct `at` with `META` and `before`. None
             without a changelog, or if the driver holds them. Of a log table the appended rows; its struct lacks `META`
             but `later`.
-        few: the images, if the driver holds them.
-        held: what `changed` returns, if the driver holds it.
+        held_images: the images, if the driver holds them.
+        held_changes: what `changed` returns, if the driver holds it.
         restated: why the changes do not tell all that changed since; None if they do.
         is_changed: whether anything changed since.
     """
@@ -72,8 +72,8 @@ class InputState:
     progress: InputProgress
     pending: Pending = field(default_factory=Pending)
     images: DataFrame | None = None
-    few: pa.Table | None = None
-    held: pa.Table | None = None
+    held_images: pa.Table | None = None
+    held_changes: pa.Table | None = None
     restated: str | None = None
     is_changed: bool = True
 
@@ -91,8 +91,8 @@ class InputState:
 
         Images that cancel each other may be left out.
         """
-        if self.held is not None:
-            return held_frame(self.lake.spark, self.held)
+        if self.held_changes is not None:
+            return held_frame(self.lake.spark, self.held_changes)
         if self.images is None:
             raise AssertionError("the changes of an input without a changelog are not known")
         at = self._struct()
@@ -102,12 +102,12 @@ class InputState:
     @property
     def has_images(self) -> bool:
         """Whether its changes are known."""
-        return self.images is not None or self.held is not None
+        return self.images is not None or self.held_changes is not None
 
     @property
-    def net(self) -> pa.Table | None:
+    def changes_with_key(self) -> pa.Table | None:
         """What `changed` returns, with the columns of the key too; None if the driver does not hold it."""
-        return None if self.few is None else _changed(self.few, self.with_key, self.at)
+        return None if self.held_images is None else _changed(self.held_images, self.with_key, self.at)
 
     @property
     def with_key(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class InputState:
             return rows.where(~F.coalesce(gone, F.lit(False))).select(*_named(self.columns))
         if self.table.kind is InputKind.LOG:
             return self._earlier().select(*_named(self.columns))
-        images = self.images if self.few is None else held_frame(self.lake.spark, self.few)
+        images = self.images if self.held_images is None else held_frame(self.lake.spark, self.held_images)
         if images is None:
             raise AssertionError("changes cannot be undone without a changelog")
         images = images.where(at.getField("later")) if only_later else images
@@ -258,7 +258,7 @@ def _of_log_table(state: InputState, *, keep_expired: bool) -> InputState:
         state,
         pending=Pending(held.num_rows),
         images=images,
-        held=_changed(held, state.columns, state.at),
+        held_changes=_changed(held, state.columns, state.at),
         is_changed=held.num_rows > 0,
     )
 
@@ -299,7 +299,12 @@ def _with_pending(state: InputState, changelog: LakeTable) -> InputState:
 def _with_images(state: InputState, images: pa.Table) -> InputState:
     """Return a state with the images of changes that the driver holds."""
     changed = _changed(images, state.columns, state.at)
-    return replace(_classified(state, _meta(images.column(state.at))), images=None, few=images, held=changed)
+    return replace(
+        _classified(state, _meta(images.column(state.at))),
+        images=None,
+        held_images=images,
+        held_changes=changed,
+    )
 
 
 def _classified(state: InputState, meta: pa.Table) -> InputState:

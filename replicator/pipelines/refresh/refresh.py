@@ -266,7 +266,7 @@ class Refresh:
                 views.small[used.now] = partial(self._small_input, found[0])
             if all(state.has_images for state in found):
                 changed = united(used, [(state.table.name, state.changed()) for state in found])
-                views.add(used.changed, changed, None if used.name.is_pattern else found[0].held)
+                views.add(used.changed, changed, None if used.name.is_pattern else found[0].held_changes)
         if table is not None:
             views.add(self._plan.output, rows_of(self.tables.lake, table))
             small = self.tables.small
@@ -375,7 +375,7 @@ class Refresh:
         inputs = [(used, states[used.name][0]) for used in plan.inputs]
         for used, state in inputs:
             if plan.reads(used.changed):
-                yield used.changed, state.held
+                yield used.changed, state.held_changes
         for used, state in inputs:
             if plan.reads(used.now):
                 yield used.now, self._small_input(state)

@@ -38,7 +38,7 @@ class State:
 
     progress: InputProgress = FIRST
     since: InputProgress | None = None
-    net: pa.Table | None = None
+    changes_with_key: pa.Table | None = None
     table: Table = field(default_factory=Table)
     columns: tuple[str, ...] = ("name",)
     with_key: tuple[str, ...] = ("name", "id")
