@@ -53,6 +53,9 @@ class RecentChanges:
         self, changelog: LakeTable, base: CommitMarker | None, marker: CommitMarker, staged: Staged
     ) -> None:
         """Note a commit on top of `base`, and the rows that it added, if the driver holds them."""
+        if not self._wanted:
+            # Most mirrors have no pipelines: asking Java for the table's id would take time for nothing.
+            return
         uuid, rows = changelog.uuid, staged.rows
         with self._lock:
             known = self._added.pop(uuid, [])

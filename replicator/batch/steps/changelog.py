@@ -3,16 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
 from replicator import failpoints
 from replicator.batch.events.changelog_rows import changelog_rows, driver_changelog_rows
 from replicator.batch.values import TableBatch, TableKind
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import cast_to_table, stage_data
-from replicator.lake.files.driver_files import writable_rows, write_data
+from replicator.lake.files.driver_files import writable_rows
 from replicator.lake.files.small_files import SmallChanges
+from replicator.lake.strategies.split import stage_added
 from replicator.model.changelog import change_column
 from replicator.model.roles import LakeRole
 
@@ -44,10 +43,7 @@ def _staged(batch: TableBatch, table: LakeTable, commit: int) -> Staged:
     ):
         rows = writable_rows(table, driver_changelog_rows(batch.events.arrow(), schema, commit))
         if rows is not None:
-            written = [write_data(lake, table, part) for part in rows]
-            added = pa.concat_tables(part.rows for part in rows) if rows else None
-            files = [data.file for data in written]
-            return Staged(files, small_files=SmallChanges(written), rows=added)
+            return stage_added(lake, table, rows)
     if (found := _written(batch, table, commit)) is not None:
         return Staged(found, small_files=SmallChanges())
     frame = changelog_rows(batch.numbered(batch.changelog_events(), commit), schema)

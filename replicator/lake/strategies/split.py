@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from replicator import failpoints
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
@@ -146,6 +148,13 @@ def stage_rows(
         return StagedRows(data)
     # One task wrote one file, in the order of the rows that it was given.
     return StagedRows(data, [FileKeys(change.rows[1], data_file_ref(table, data[0]))])
+
+
+def stage_added(lake: Lake, table: LakeTable, parts: Sequence[PartitionRows]) -> Staged:
+    """Write rows that are only added to a table on the driver, as `writable_rows` returned them; they are held, too."""
+    written = [write_data(lake, table, part) for part in parts]
+    rows = pa.concat_tables(part.rows for part in parts) if parts else None
+    return Staged([data.file for data in written], small_files=SmallChanges(written), rows=rows)
 
 
 def write_parts(

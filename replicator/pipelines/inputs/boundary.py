@@ -64,15 +64,17 @@ class Boundary(Part):
         here = self.position
         return here is not None and (position > here or (position == here and not self.closed))
 
-    def is_passed_by(self, change: SourcePosition) -> bool:
-        """Return whether a change of the source is certainly after this boundary."""
-        if self.gtids is None:
-            here = self.position
-            return here is not None and change.gtid is None and change >= here
-        transaction, known = Transaction.parse(change.gtid), GtidSet.parse(self.gtids)
+    def is_passed_by(self, gtid: str | None) -> bool:
+        """Return whether a transaction is certainly after this boundary. Without GTIDs, that is not known.
+
+        A position does not tell: that of a quiet table may be of another server, or of binlogs that were reset.
+        """
+        transaction = Transaction.parse(gtid)
+        if self.gtids is None or transaction is None:
+            return False
+        known = GtidSet.parse(self.gtids)
         # A transaction of another server may have been lost in a fail-over.
-        is_known = transaction is not None and transaction.origin.lower() in known.intervals
-        return transaction is not None and is_known and transaction not in known
+        return transaction.origin.lower() in known.intervals and transaction not in known
 
     @property
     def position(self) -> SourcePosition | None:

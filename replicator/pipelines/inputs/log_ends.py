@@ -33,14 +33,12 @@ class LogEnds:
         ends: topic → partition → the next offset.
         prefix: the prefix of the log's topics.
         tag: the tag that results get which are refreshed to the boundary; None for none.
-        at_ms: the source's time at the boundary, milliseconds since the epoch; None if unknown.
     """
 
     boundary: Boundary
     ends: Offsets
     prefix: str
     tag: str | None = None
-    at_ms: int | None = None
 
     def check_reached(self, table: InputTable) -> None:
         """Check that an input has all changes from before the boundary.
@@ -75,10 +73,11 @@ class LogEnds:
         reached = marker.progress.get(topic, {}).get(partition)
         newest = None if reached is None else reached.high_water
         # Rows that were read since may be of a replica that lagged: the changes that follow them are new.
-        if newest is None or newest.snapshot is not None or not self.boundary.is_passed_by(newest.position):
-            return False
-        # Without GTIDs, the position of a quiet table may be of a server, or of binlogs, that are no more.
-        return self.boundary.gtids is not None or (self.at_ms is not None and newest.ts_ms >= self.at_ms)
+        return (
+            newest is not None
+            and newest.snapshot is None
+            and self.boundary.is_passed_by(newest.position.gtid)
+        )
 
 
 NO_POSITION: Final = LogEnds(Boundary(), {}, "")
@@ -175,5 +174,4 @@ class _KafkaEnds:
         ends: dict[str, dict[int, int]] = {}
         for (topic, partition), end in (admin.end_offsets(wanted, committed=True) if wanted else {}).items():
             ends.setdefault(topic, {})[partition] = end
-        at_ms = None if offset.ts_sec is None else 1000 * offset.ts_sec
-        return LogEnds(boundary, ends, settings.topic_prefix, at_ms=at_ms)
+        return LogEnds(boundary, ends, settings.topic_prefix)

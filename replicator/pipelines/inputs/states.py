@@ -320,8 +320,10 @@ def _classified(state: InputState, meta: pa.Table) -> InputState:
 
 def _handed(state: InputState, changelog: LakeTable, recent: RecentChanges) -> pa.Table | None:
     """Return the images of the changes that a result lacks, as `_images` does, if the driver holds them."""
-    since, is_log = state.since, state.table.kind is InputKind.CHANGELOG
-    if since is None or is_log or (rows := recent.since(changelog, since.first_commit)) is None:
+    since = state.since
+    if since is None or state.table.kind is InputKind.CHANGELOG:
+        return None
+    if (rows := recent.since(changelog, since.first_commit)) is None:
         return None
     change = rows.column(state.table.change or "").combine_chunks()
     fields = {name: pc.struct_field(change, name) for name in META if name != "later"}

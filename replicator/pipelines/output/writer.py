@@ -15,12 +15,12 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import FilePositions, by_file, stage_data, with_partitions
 from replicator.lake.files.deletes import StagedDeletes, stage_positions
-from replicator.lake.files.driver_files import writable_rows, write_data
+from replicator.lake.files.driver_files import writable_rows
 from replicator.lake.files.partitions import PartitionRows
 from replicator.lake.files.small_files import OWN_FILE, SmallChanges, SmallFiles, absorb
 from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.rows.locations import RowChanges, RowLocationCache
-from replicator.lake.strategies.split import StagedRows, write_parts
+from replicator.lake.strategies.split import StagedRows, stage_added, write_parts
 from replicator.model.common import counted, quoted
 from replicator.pipelines.held import held_rows, plain_values
 from replicator.pipelines.inputs.states import WEIGHT
@@ -150,48 +150,42 @@ class _Changes:
             else SmallChanges(new.written, deletes.written, absorbed.files),
         )
 
-    @property
-    def held(self) -> pa.Table | None:
-        """The changes if the driver holds them."""
-        return self.changes.held
-
-    @property
-    def rows(self) -> DataFrame:
-        """The changes."""
-        return self.changes.frame
-
     def _counts(self) -> tuple[int, int]:
-        if self.held is not None:
-            weights = self.held.column(WEIGHT).to_pylist()
+        if self.changes.held is not None:
+            weights = self.changes.held.column(WEIGHT).to_pylist()
             return sum(w for w in weights if w > 0), -sum(w for w in weights if w < 0)
         weight, none = F.col(WEIGHT), F.lit(0)
-        sums = self.rows.agg(F.sum(F.greatest(weight, none)), F.sum(F.greatest(-weight, none))).collect()[0]
+        sums = self.changes.frame.agg(
+            F.sum(F.greatest(weight, none)), F.sum(F.greatest(-weight, none))
+        ).collect()[0]
         return int(sums[0] or 0), int(sums[1] or 0)
 
     def _check_key(self) -> None:
-        if self.held is None:
-            check_unique(self.rows.where(F.col(WEIGHT) > 0), self.key, F.sum(WEIGHT))
+        if self.changes.held is None:
+            check_unique(self.changes.frame.where(F.col(WEIGHT) > 0), self.key, F.sum(WEIGHT))
             return
-        rows = zip(*(plain_values(self.held.column(name)) for name in self.key), strict=True)
+        rows = zip(*(plain_values(self.changes.held.column(name)) for name in self.key), strict=True)
         copies = Counter[tuple[object, ...]]()
-        for values, weight in zip(rows, self.held.column(WEIGHT).to_pylist(), strict=True):
+        for values, weight in zip(rows, self.changes.held.column(WEIGHT).to_pylist(), strict=True):
             copies[values] += max(weight, 0)
         if (twice := next((values for values, count in copies.items() if count > 1), None)) is not None:
             raise KeyViolated(self.key, twice)
 
     def _parts(self) -> Sequence[PartitionRows] | None:
         """Return the added rows by partition; None if Spark must write them."""
-        if self.held is None:
+        if self.changes.held is None:
             return None
-        copies = [max(weight, 0) for weight in self.held.column(WEIGHT).to_pylist()]
+        copies = [max(weight, 0) for weight in self.changes.held.column(WEIGHT).to_pylist()]
         places = [number for number, count in enumerate(copies) for _ in range(count)]
-        return writable_rows(self.table, self.held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64())))
+        return writable_rows(
+            self.table, self.changes.held.drop_columns([WEIGHT]).take(pa.array(places, pa.int64()))
+        )
 
     def _stage_rows(self, parts: Sequence[PartitionRows] | None) -> StagedRows:
         if parts is not None:
             return write_parts(self.lake, self.table, parts, self.key)
         repeated = F.explode(F.array_repeat(F.lit(0), F.col(WEIGHT).cast("int")))
-        rows = self.rows.where(F.col(WEIGHT) > 0).withColumn(WANTED, repeated)
+        rows = self.changes.frame.where(F.col(WEIGHT) > 0).withColumn(WANTED, repeated)
         return StagedRows(stage_data(self.lake, self.table, as_table(self.lake, self.table, rows)))
 
     def _positions(self, removed: int) -> list[FilePositions]:
@@ -213,8 +207,8 @@ class _Changes:
         """Return the positions of the removed rows."""
         if self.index is not None:
             return self.index.positions(self.lake, self.table, self._search)
-        if self.held is not None:
-            known = known_positions(self.held, self._identifying, self.placed)
+        if self.changes.held is not None:
+            known = known_positions(self.changes.held, self._identifying, self.placed)
             if known.num_rows == removed:
                 return by_file(known)
         return self._search()
@@ -226,7 +220,12 @@ class _Changes:
 
     def _search(self) -> list[FilePositions]:
         found = searched_positions(
-            self.lake, self.table, self.rows, self.held, self._identifying, unique=bool(self.place)
+            self.lake,
+            self.table,
+            self.changes.frame,
+            self.changes.held,
+            self._identifying,
+            unique=bool(self.place),
         )
         return by_file(found)
 
@@ -259,6 +258,4 @@ def stage_rows(
     parts = None if few is None else writable_rows(table, few)
     if parts is None:
         return Staged(stage_data(lake, table, as_table(lake, table, rows())))
-    written = [write_data(lake, table, part) for part in parts]
-    added = pa.concat_tables(part.rows for part in parts) if parts else None
-    return Staged([data.file for data in written], small_files=SmallChanges(written), rows=added)
+    return stage_added(lake, table, parts)

@@ -72,7 +72,6 @@ class Mirror:
     next_offset: int
     change: SourcePosition | None = None
     read_since: SourcePosition | None = None
-    ts_ms: int = 7_000
     name: str = "shop.orders"
     kind: InputKind = InputKind.MIRROR
 
@@ -84,43 +83,36 @@ class Mirror:
         return self.name
 
     def marker(self) -> CommitMarker:
-        high_water = (
-            None if self.change is None else HighWater(self.change, 1, self.ts_ms, snapshot=self.read_since)
-        )
+        high_water = None if self.change is None else HighWater(self.change, 1, 0, snapshot=self.read_since)
         progress = {OWN: {0: PartitionProgress(self.next_offset, high_water)}}
         return CommitMarker("shop", 1, 0, progress)
 
 
-def reached(boundary: Boundary, *mirror: Any, **facts: Any) -> bool:
-    at_ms = facts.pop("at_ms", 7_000)
-    return LogEnds(boundary, {OWN: {0: 9}}, "shop", at_ms=at_ms).is_reached(Mirror(*mirror, **facts))  # type: ignore[arg-type]
+def reached(boundary: Boundary, *mirror: Any) -> bool:
+    return LogEnds(boundary, {OWN: {0: 9}}, "shop").is_reached(Mirror(*mirror))  # type: ignore[arg-type]
 
 
-def change(pos: int, gtid: str | None = None, file: int = 2) -> SourcePosition:
-    return SourcePosition(f"mysql-bin.00000{file}", pos, gtid=gtid)
+def change(gtid: str | None) -> SourcePosition:
+    return SourcePosition("mysql-bin.000002", 900, gtid=gtid)
 
 
-def test_a_mirror_reaches_a_boundary_with_the_ends_of_the_log_or_a_change_from_after_it() -> None:
-    boundary = Boundary("mysql-bin.000002", 500)
-    assert reached(boundary, 9)
-    assert not reached(boundary, 8)
-    assert reached(boundary, 8, change(500)), "a transaction begins at a boundary"
-    assert reached(boundary, 8, change(4, file=3))
-    assert not reached(boundary, 8, change(499))
-    assert not reached(boundary, 8, change(900, file=1))
-    assert not reached(Boundary(), 8, change(500)), "all that the log has"
-    assert not reached(boundary, 8, change(900), ts_ms=6_999), "binlogs of earlier, which were reset"
-    assert not reached(boundary, 8, change(900), at_ms=None)
+BOUNDARY = Boundary("mysql-bin.000002", 500, f"{GTID}:1-7")
+
+
+def test_a_mirror_reaches_a_boundary_with_the_ends_of_the_log_or_a_transaction_from_after_it() -> None:
+    assert reached(BOUNDARY, 9)
+    assert not reached(BOUNDARY, 8)
+    assert reached(BOUNDARY, 8, change(f"{GTID.upper()}:8"))
+    assert not reached(BOUNDARY, 8, change(f"{GTID}:7"))
+    assert not reached(BOUNDARY, 8, change(f"{GTID[::-1]}:1")), "lost in a fail-over"
+
+
+def test_positions_do_not_tell_what_is_after_a_boundary() -> None:
+    assert not reached(BOUNDARY, 8, change(None))
+    assert not reached(Boundary("mysql-bin.000002", 500), 8, change(f"{GTID}:8"))
+    assert not reached(Boundary(), 8, change(f"{GTID}:8")), "all that the log has"
 
 
 def test_a_mirror_whose_rows_were_read_since_reaches_it_with_the_ends_of_the_log() -> None:
-    assert not reached(Boundary("mysql-bin.000002", 500), 8, change(500), change(600))
-
-
-def test_gtids_tell_which_changes_are_after_a_boundary() -> None:
-    boundary = Boundary("mysql-bin.000002", 500, f"{GTID}:1-7")
-    assert reached(boundary, 8, change(4, f"{GTID.upper()}:8"), ts_ms=0)
-    assert not reached(boundary, 8, change(900, f"{GTID[::-1]}:1")), "lost in a fail-over"
-    assert not reached(boundary, 8, change(900, f"{GTID}:7"))
-    assert not reached(boundary, 8, change(900)), "positions of another server"
-    assert not reached(Boundary("mysql-bin.000002", 500), 8, change(900, f"{GTID}:8"))
+    newer = change(f"{GTID}:8")
+    assert not reached(BOUNDARY, 8, newer, newer)
