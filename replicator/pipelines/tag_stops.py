@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from replicator.errors import ForeignChange, ForeignTable
+from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.tags import TagStore, has_tag
 from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.query.names import TableName
 from replicator.pipelines.service import Pipelines
 from replicator.telemetry import get_logger
 
@@ -76,7 +79,7 @@ class TagStops:
     def _stops(self, pipelines: Pipelines, tag: TagRecord, boundary: Boundary, ends: LogEnds) -> bool:
         """Return whether refreshes stop at a tag: results lack it, and none is past its position."""
         names = pipelines.files.results(pipelines.config.lake.pipelines_namespace)
-        loaded = [table for name in names if (table := pipelines.tables.load(name)) is not None]
+        loaded = [table for name in names if (table := _loaded(pipelines, name)) is not None]
         results = [(table, record) for table in loaded if (record := recorded_result(table)) is not None]
         if all(has_tag(table, tag.name) for table, _ in results):
             return False
@@ -90,6 +93,14 @@ class TagStops:
             _LOG.warning("results do not wait longer for a tag", tag=tag.name)
             return False
         return True
+
+
+def _loaded(pipelines: Pipelines, name: TableName) -> LakeTable | None:
+    """Load a result; None if there is none, or if its refresh tells what is wrong with it."""
+    try:
+        return pipelines.tables.load(name)
+    except (ForeignTable, ForeignChange):
+        return None
 
 
 def _key(tag: TagRecord) -> tuple[str, int]:

@@ -65,7 +65,8 @@ def versions_of(
     """Return the versions of all rows, or with `newest` the last one of each key.
 
     The last event of each transaction counts. A version begins where one of the columns `tracked` changes, and where
-    the key had no row before. It has the values of its last event. Times of a key never go back.
+    the key had no row before. It has the values of its last event. Times of a key never go back; with `newest` they
+    are those of the events, because the history does not have the times before.
     """
     keys = [F.col("v").getField(name).alias(f"k{i}") for i, name in enumerate(key)]
     names = [f"k{i}" for i in range(len(key))]
@@ -74,6 +75,9 @@ def versions_of(
     known = known.withColumn("next", F.lead(F.struct("tx", "epoch")).over(by_key))
     same = (F.col("next.tx") == F.col("tx")) & (F.col("next.epoch") == F.col("epoch"))
     settled = known.where(~F.coalesce(same, F.lit(False)))
+    if not newest:
+        running = F.max(F.col("at.ts")).over(by_key.rowsBetween(*_ALL))
+        settled = settled.withColumn("at", F.col("at").withField("ts", running))
     return _grouped(_numbered(settled, by_key, tracked), names, endings, newest=newest)
 
 
@@ -82,8 +86,7 @@ def _numbered(settled: DataFrame, by_key: WindowSpec, tracked: Sequence[str]) ->
     values = F.struct(
         F.lit(0).alias("none"), *(F.col("v").getField(n).alias(f"t{i}") for i, n in enumerate(tracked))
     )
-    running = F.max(F.col("at.ts")).over(by_key.rowsBetween(*_ALL))
-    rows = settled.withColumn("at", F.col("at").withField("ts", running)).withColumn("values", values)
+    rows = settled.withColumn("values", values)
     rows = rows.withColumn("before", F.lag(F.struct("exists", "epoch", "values")).over(by_key))
     rows = rows.withColumn("behind", F.lead(F.struct("at", "epoch")).over(by_key))
     continues = (
@@ -102,7 +105,9 @@ def _grouped(
     if newest:
         last = F.max("number").over(Window.partitionBy(*keys))
         numbered = numbered.withColumn("last", last).where("number = last")
-    ended = F.when(F.col("behind.epoch") == F.col("epoch"), F.col("behind.at")).otherwise(_ending(endings))
+    ended = F.when(F.col("behind.epoch") == F.col("epoch"), F.col("behind.at")).otherwise(
+        _ending(endings, newest=newest)
+    )
     rows = numbered.withColumn("ended", ended)
     found = rows.groupBy(*keys, "number").agg(
         F.min_by("at", "o").alias("first"), F.max_by(F.struct("v", "ended"), "o").alias("last")
@@ -119,15 +124,16 @@ def _epoch(endings: Sequence[Ending]) -> SparkColumn:
     return F.size(F.filter(orders, lambda order: order <= here))
 
 
-def _ending(endings: Sequence[Ending]) -> SparkColumn:
-    """Return the place of the first ending after an event; null if there is none."""
+def _ending(endings: Sequence[Ending], *, newest: bool) -> SparkColumn:
+    """Return the place of the first ending after an event; null if there is none. Its time: see `versions_of`."""
     none = F.lit(None).cast(f"struct<{','.join(f'{name}:{kind}' for name, kind in PLACE)}>")
     if not endings:
         return none
     places = F.array(*(place(*map(F.lit, e.place)) for e in endings))
     found = F.get(places, F.col("epoch"))
-    later = found.withField("ts", F.greatest(found.getField("ts"), F.col("at.ts")))
-    return F.when(F.col("epoch") < len(endings), later).otherwise(none)
+    if not newest:
+        found = found.withField("ts", F.greatest(found.getField("ts"), F.col("at.ts")))
+    return F.when(F.col("epoch") < len(endings), found).otherwise(none)
 
 
 def _order(ending: Ending) -> tuple[SparkColumn, SparkColumn]:

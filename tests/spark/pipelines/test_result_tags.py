@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.model.tags import TagState
 from replicator.operations.status.read import read_status
 from replicator.operations.tag.request import list_tags
@@ -18,6 +19,14 @@ from tests.support.scenario import other_table, row_of
 from tests.support.tagged_lake import GivenPositions, recorded, request, store_of, with_positions
 
 JOINED = "shop_pipelines.joined"
+
+
+def _set_mirror(lake: LakeHarness, result: str, mirror: str) -> None:
+    with lake.catalog() as catalog:
+        table = catalog.load_table(("shop_pipelines", result))
+        marker = replace(CommitMarker.from_json(table.properties[MARKER_KEY]), mirror=mirror)
+        with table.transaction() as change:
+            change.set_properties({MARKER_KEY: marker.properties()[MARKER_KEY] or ""})
 
 
 def test_results_stop_at_the_position_of_a_tag_and_get_it(lake: LakeHarness) -> None:
@@ -47,6 +56,10 @@ def test_results_stop_at_the_position_of_a_tag_and_get_it(lake: LakeHarness) -> 
     assert stops.limited(opened, early) == early
     held = stops.limited(opened, ends)
     assert (str(held.boundary), held.tag) == ("mysql-bin.000001:300", None)
+    # A result that is another mirror's does not keep the others from stopping.
+    _set_mirror(lake, "counted", "another")
+    assert stops.limited(opened, ends) == held
+    _set_mirror(lake, "counted", opened.config.mirror.name)
     positions.confirmed_end = end(300)
     mirror.tags.poll_now()
     mirror.advance({ORDERS: {0: 3}, BILLS: {0: 2}})

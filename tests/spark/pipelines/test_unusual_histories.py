@@ -180,3 +180,18 @@ def test_versions_stay_if_a_column_of_the_key_is_renamed(lake: LakeHarness) -> N
         (1, 12, scenario.pos, None): 1,
     }
     assert check_history(pipelines.pipelines(), histories_of(config)[0]).is_equal
+
+
+def test_deleted_at_does_not_depend_on_refreshes_if_the_clock_goes_back(lake: LakeHarness) -> None:
+    source = Source(3, alters=0, gtids=True)
+    source.start(["bigint"], 15)
+    pipelines = PipelineLake(lake, with_histories(lake, source, history="soft_delete"))
+    round_ = Round(lake, source)
+    for _ in range(3):
+        round_.write(transactions=25)
+        pipelines.refreshed()
+        source._ts -= 3_600_000
+    (table,) = source.tables
+    rows = lake.rows(table.name, "shop_history")
+    assert len({row["deleted_at"] for row in rows}) > 2
+    assert check_history(pipelines.pipelines(), histories_of(pipelines.config)[0]).is_equal
