@@ -26,6 +26,8 @@ _READ_AHEAD: Final[Mapping[str, int]] = {
     "queued.max.messages.kbytes": 32 << 10,
     "fetch.message.max.bytes": 8 << 20,
     "fetch.max.bytes": 16 << 20,
+    # Once it has read so far ahead, it waits; by default for a second, in which decoding comes to its end.
+    "fetch.queue.backoff.ms": 20,
 }
 
 
@@ -75,8 +77,11 @@ def _messages(consumer: Consumer, r: OffsetRange, servers: str) -> Iterator[list
             heard = time.monotonic()
         elif time.monotonic() > heard + PATIENT_S:
             raise LogUnavailable(f"no answer from Kafka at {servers} in {PATIENT_S:.0f} s")
-        records = [m for m in found if m.partition() == r.partition]
-        if any(m.error() is not None for m in records):
+        # Of many records, each call of Python counts.
+        records = found
+        if {*map(Message.partition, found)} != {r.partition}:
+            records = [m for m in found if m.partition() == r.partition]
+        if any(map(Message.error, records)):
             ends = [m for m in records if is_end(m, r, servers)]
             records = [m for m in records if m.error() is None]
             # The end of the log is reported by the offset that follows it.
@@ -92,10 +97,10 @@ def _messages(consumer: Consumer, r: OffsetRange, servers: str) -> Iterator[list
 def _batch(partition: int, messages: Sequence[Message], *, with_headers: bool) -> pa.RecordBatch:
     columns: list[pa.Array] = [
         pa.repeat(pa.scalar(partition, pa.int32()), len(messages)),
-        pa.array([m.offset() for m in messages], pa.int64()),
+        pa.array(list(map(Message.offset, messages)), pa.int64()),
         pa.array([m.timestamp()[1] for m in messages], pa.int64()),
-        pa.array([m.key() for m in messages], pa.binary()),
-        pa.array([m.value() for m in messages], pa.binary()),
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
     ]
     if not with_headers:
         return pa.RecordBatch.from_arrays(columns, schema=RECORDS)

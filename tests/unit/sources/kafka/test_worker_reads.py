@@ -1,14 +1,17 @@
 """What Spark's workers read of Kafka by themselves, on a broker inside the client library."""
 
 import pickle
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, Message
 
 from replicator.config import KafkaLog
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
 from replicator.sources.change_log import RECORDS
+from replicator.sources.kafka import worker_reads
 from replicator.sources.kafka.log import KafkaChangeLog
 from replicator.sources.kafka.messages import HEADERS
 from replicator.sources.kafka.worker_reads import divided
@@ -65,6 +68,35 @@ def test_options_of_the_log_win_over_those_of_reading_ahead(broker: MockBroker) 
     )
     (part,) = KafkaChangeLog(settings).parts([OffsetRange(TOPIC, 1, 0, 1)], 1)
     assert [batch.num_rows for batch in part()] == [1]
+
+
+def test_what_the_client_returns_between_records_is_left_out(
+    log: KafkaChangeLog, broker: MockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may return nothing, the end of a partition, and records of the partition that was read before."""
+    broker.send(TOPIC, b"0", b"1", partition=0)
+    broker.send(TOPIC, b"2", b"3", partition=1)
+    answers: list[list[Message]] = []
+
+    class Recorded(Consumer):
+        def consume(self, *_: Any) -> list[Message]:
+            answers.append(super().consume(3, 1))
+            return answers[-1]
+
+    class Replayed(Consumer):
+        def consume(self, *_: Any) -> list[Message]:
+            return answers.pop(0)
+
+    ranges = [OffsetRange(TOPIC, 0, 0, 2), OffsetRange(TOPIC, 1, 0, 2)]
+    monkeypatch.setattr(worker_reads, "Consumer", Recorded)
+    (part,) = log.parts(ranges, 1)
+    list(part())
+    first, second = answers
+    assert [len(first), len(second)] == [3, 3]
+    answers[:] = [[], first[:1], [], first[1:], [first[0], second[0]], [], [*first, *second[1:]]]
+    monkeypatch.setattr(worker_reads, "Consumer", Replayed)
+    found = [value for batch in part() for value in batch.column("value").to_pylist()]
+    assert found == [b"0", b"1", b"2", b"3"]
 
 
 def test_part_shows_no_secret() -> None:
