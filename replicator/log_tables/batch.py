@@ -15,6 +15,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.quarantine import Quarantine
 from replicator.log_tables.decoding import LogDecoding, first_shape, listed
+from replicator.log_tables.notes import Notes
 from replicator.log_tables.progress import Reading, next_marker, reading
 from replicator.log_tables.staging import StagedRows, stage_few, stage_many
 from replicator.log_tables.table import LogTableStore, missing_columns
@@ -167,22 +168,29 @@ class LogBatch:
         for _ in range(_ATTEMPTS):
             decoding = self._decoding(store.shape(table))
             staged = self._stage(table, decoding, ranges, few)
-            if staged.notes.writers:
-                self._look_up(staged.notes.writers)
-                continue
-            found = staged.notes.fields
-            if found and self.settings.policy == "freeze":
-                raise UnfitColumns(
-                    f"events of {self.settings.topic} have fields that {self.settings.table} has no columns for: "
-                    + listed(unknown(decoding.shape, found)),
-                    'name them in columns; or set schema = "evolve", "discard" or "quarantine" in its [[log_table]]',
-                )
-            new = decoding.new_columns(found) if self.settings.policy == "evolve" else {}
-            if not new:
-                return staged
+            with staged.discarded_on_error():
+                if not self._learnt(store, table, decoding, staged.notes):
+                    return staged
+            staged.discard()
+        raise UnfitColumns(f"events of {self.settings.topic} have ever more fields", 'set schema = "discard"')
+
+    def _learnt(self, store: LogTableStore, table: LakeTable, decoding: LogDecoding, notes: Notes) -> bool:
+        """Look up writer schemas or add columns; return whether there were any, without which rows were decoded."""
+        if notes.writers:
+            self._look_up(notes.writers)
+            return True
+        found = notes.fields
+        if found and self.settings.policy == "freeze":
+            raise UnfitColumns(
+                f"events of {self.settings.topic} have fields that {self.settings.table} has no columns for: "
+                + listed(unknown(decoding.shape, found)),
+                'name them in columns; or set schema = "evolve", "discard" or "quarantine" in its [[log_table]]',
+            )
+        new = decoding.new_columns(found) if self.settings.policy == "evolve" else {}
+        if new:
             store.add(table, new)
             failpoints.reach("after-log-columns")
-        raise UnfitColumns(f"events of {self.settings.topic} have ever more fields", 'set schema = "discard"')
+        return bool(new)
 
     def _stage(
         self, table: LakeTable, decoding: LogDecoding, ranges: Sequence[OffsetRange], few: pa.Table | None
@@ -198,7 +206,8 @@ class LogBatch:
         """Add the bad events to the quarantine; those that a batch before has added are not added again."""
         if staged.bad is not None:
             name = TableId(self.settings.namespace, self.settings.name)
-            self.quarantine.add(name, self.settings.topic, staged.bad, 0)
+            with staged.discarded_on_error():
+                self.quarantine.add(name, self.settings.topic, staged.bad, 0)
             failpoints.reach("after-log-quarantine")
 
     def _commit(

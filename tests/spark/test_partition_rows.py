@@ -15,10 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.files.driver_files import WrittenData, writable_rows
-from replicator.lake.files.partitions import MOST_PARTITIONS, data_file_ref
+from replicator.lake.commit import Staged, publish
+from replicator.lake.files.driver_files import WrittenData, appended_files, appending_style, writable_rows
+from replicator.lake.files.parquet import WrittenFile, fitting
+from replicator.lake.files.partitions import data_file_ref
+from replicator.lake.files.task_files import AppendedFiles, files_in
+from replicator.lake.files.time_partitions import MOST_PARTITIONS
 from tests.support.lake_harness import LakeHarness
 from tests.support.table_files import (
+    MARKER,
     METRICS,
     ROWS,
     SCHEMA,
@@ -282,3 +287,51 @@ def test_rows_keep_their_order_in_each_partition(tables: Lake) -> None:
     wanted = [[n for n in ids if (n // 10, n % 2) == (group[0] // 10, group[0] % 2)] for group in found]
     assert found == wanted
     assert len(found) == 8
+
+
+def write_with_workers(tables: Lake, table: LakeTable, rows: pa.Table) -> None:
+    """Append rows as Spark's workers write them."""
+    style = appending_style(table)
+    assert style is not None
+    fitted = fitting(rows, style.schema)
+    assert fitted is not None
+    files = AppendedFiles(style, "label")
+    found = [row for batch in (*files.add(fitted), *files.close()) for row in batch.to_pylist()]
+    data = appended_files(tables, table, style, files_in(found))
+    assert data is not None
+    publish(tables, table, table.marker(), MARKER, Staged(data))
+
+
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [(transform, name) for transform in ("hour", "day") for name in TRANSFORMS[transform]],
+)
+def test_workers_put_rows_into_the_partitions_in_which_spark_puts_them(
+    tables: Lake, transform: str, name: str
+) -> None:
+    own, other = both(tables, spec((transform, name)))
+    rows = random_rows(len(name), 60)
+    write_with_workers(tables, own, rows)
+    write_with_spark(tables, other, rows)
+    assert described(tables, "driver") == described(tables, "spark")
+    assert rows_of(tables, own) == rows_of(tables, other)
+
+
+def test_workers_write_no_tables_with_other_partitions(tables: Lake) -> None:
+    specs = [(("month", "day"),), (("identity", "day"),), (("day", "day"), ("hour", "instant"))]
+    for number, fields in enumerate(specs):
+        assert appending_style(create(tables, f"t{number}", spec(*fields))) is None
+    table = create(tables, "changed", spec(("day", "day")))
+    tables.spark.sql("ALTER TABLE lake.shop.changed DROP PARTITION FIELD p0")
+    table = reloaded(tables, table)
+    assert appending_style(table) is not None
+    write_with_workers(tables, table, pa.table(ROWS))
+    assert len(rows_of(tables, table)) == pa.table(ROWS).num_rows
+
+
+def test_partitions_that_python_has_no_times_for_are_left_to_spark(tables: Lake) -> None:
+    table = create(tables, "orders", spec(("day", "instant")))
+    style = appending_style(table)
+    assert style is not None
+    late = WrittenFile("file:/nowhere", 1, b"", 2**62)
+    assert appended_files(tables, table, style, [late]) is None

@@ -27,6 +27,7 @@ from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.change_log import RECORDS, LogPart
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
+from tests.support.lake_files import unreferenced
 from tests.support.lake_harness import LakeHarness
 from tests.support.law import cuts
 from tests.support.mirror import until
@@ -93,7 +94,7 @@ def test_files_of_workers_make_the_mirror_and_its_changelog(
     assert used["mirror"] > 1
     assert used["changelog"] > 1
     assert used["superseded"] > 0
-    assert not _unreferenced(lake)
+    assert not unreferenced(lake)
 
 
 @pytest.mark.parametrize(("alters", "restarts"), [(0, 0), (4, 2)])
@@ -127,7 +128,7 @@ def test_workers_begin_the_next_task_while_the_driver_commits(
             assert_mirror_equals(catalog, "shop", table)
             assert_changelog_equals(catalog, "shop", table)
     assert found[True] > 0
-    assert not _unreferenced(lake)
+    assert not unreferenced(lake)
 
 
 def test_closing_stops_the_job_that_was_begun(spark: SparkSession, tmp_path: Path) -> None:
@@ -158,18 +159,6 @@ def _slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _unreferenced(lake: LakeHarness) -> set[str]:
-    """Return the data files in the lake's folders that no snapshot ever had."""
-    with lake.catalog() as catalog:
-        known = {
-            Path(path.removeprefix("file:")).name
-            for namespace in catalog.list_namespaces()
-            for identifier in catalog.list_tables(namespace)
-            for path in catalog.load_table(identifier).inspect.all_files()["file_path"].to_pylist()
-        }
-    return {file.name for file in lake.folder.rglob("data/*.parquet")} - known
-
-
 def test_files_of_some_tasks_are_removed_if_another_one_cannot_be_used(
     lake: LakeHarness, used: Counter[str]
 ) -> None:
@@ -188,4 +177,4 @@ def test_files_of_some_tasks_are_removed_if_another_one_cannot_be_used(
     with lake.catalog() as catalog:
         for table in source.tables:
             assert_mirror_equals(catalog, "shop", table)
-    assert not _unreferenced(lake)
+    assert not unreferenced(lake)

@@ -19,7 +19,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
 
 Run = Callable[[tuple[OffsetRange, ...], WorkerWriting], pa.Table]
-"""Runs the workers' job for offset ranges, and returns the rows of `worker_task.RESULT`."""
+"""Runs the workers' job for offset ranges, and returns the rows of `task_files.RESULT`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,26 +13,16 @@ from replicator.batch.events.net_changes import changes_by_key, last_changes_in_
 from replicator.decode.decoder import Decoder
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.lake.files.parquet import FileStyle, WrittenFile, fitting, remove_local, write_local
+from replicator.lake.files.task_files import MOST_HELD, UNWRITTEN, file_result, task_result
 from replicator.model.batch_stats import OP_CODES
 from replicator.model.table import TableSchema
 
 _NAMES: Final = ("file", "gtid", "tx_order")
-RESULT: Final = pa.schema(
-    [
-        pa.field("kind", pa.string()),
-        pa.field("content", pa.binary()),
-        pa.field("path", pa.string()),
-        pa.field("size", pa.int64()),
-    ]
-)
-"""What a task returns. Kinds: numbers, keys, mirror, changelog, unwritten."""
 NO_ROW: Final = -1
 """The position of a key that has no new row: its last event is a delete."""
 _MERGED_ROWS: Final = 50_000
 _MERGED_BYTES: Final = 64 << 20
 """Changes whose superseded ones are left out at once."""
-_MOST_BYTES: Final = 256 << 20
-"""Rows of about this size are written before further ones are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +45,11 @@ class WorkerWriting:
     label: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `RESULT` for the records of a Spark task."""
+        """Yield rows of `task_files.RESULT` for the records of a Spark task: numbers, keys, and files."""
         files = _TaskFiles(self)
         for batch in batches:
             events = self.decoder.decode(pa.Table.from_batches([batch]))
-            yield _result("numbers", _packed(numbers_of(events)))
+            yield task_result("numbers", _packed(numbers_of(events)))
             yield from files.add(events)
         yield from files.close()
 
@@ -87,7 +77,7 @@ class _TaskFiles:
         self._is_right = self._is_right and self._take(events)
         if not self._is_right:
             self._begin_part()
-        elif _bytes(self._changes) + _bytes(self._log) >= _MOST_BYTES:
+        elif _bytes(self._changes) + _bytes(self._log) >= MOST_HELD:
             yield from self._write()
 
     def close(self) -> Iterator[pa.RecordBatch]:
@@ -95,7 +85,7 @@ class _TaskFiles:
         if self._changes:
             yield from self._write()
         if not self._is_right:
-            yield _result("unwritten")
+            yield task_result(UNWRITTEN)
 
     def _take(self, events: pa.Table) -> bool:
         """Return whether the rows of events are held now."""
@@ -129,10 +119,10 @@ class _TaskFiles:
         mirror = self._written(self._writing.mirror, [rows])
         position = np.where(has_row, np.cumsum(has_row) - 1, NO_ROW)
         keys = last.drop_columns("after").append_column("pos", pa.array(position, pa.int64()))
-        yield _result("keys", _packed(keys), None if mirror is None else mirror.path)
+        yield task_result("keys", _packed(keys), None if mirror is None else mirror.path)
         for kind, file in (("mirror", mirror), ("changelog", self._written(self._writing.changelog, log))):
             if file is not None:
-                yield _result(kind, file.footer, file.path, file.size)
+                yield file_result(kind, file)
 
     def _written(self, style: FileStyle | None, parts: Sequence[pa.Table]) -> WrittenFile | None:
         """Return a new file with rows; None if there are none."""
@@ -158,13 +148,6 @@ def numbers_of(events: pa.Table) -> pa.Table:
         for name in _NAMES
     }
     return pa.table({name: events.column(name) for name in EVENT_NUMBERS} | names)
-
-
-def _result(
-    kind: str, content: bytes | None = None, path: str | None = None, size: int | None = None
-) -> pa.RecordBatch:
-    row = {"kind": kind, "content": content, "path": path, "size": size}
-    return pa.RecordBatch.from_pylist([row], schema=RESULT)
 
 
 def _packed(table: pa.Table) -> bytes:

@@ -10,14 +10,15 @@ from replicator.batch.context import MirrorContext
 from replicator.batch.events.ahead import Forecast
 from replicator.batch.events.executors import SPARK, WrittenEvents, has_floating_key
 from replicator.batch.events.worker_files import TaskKeys, WorkerFiles
-from replicator.batch.events.worker_task import RESULT, WorkerWriting, numbers_of
+from replicator.batch.events.worker_task import WorkerWriting, numbers_of
 from replicator.batch.task import Segment
 from replicator.batch.values import BatchSchema
 from replicator.decode.decoder import Decoder
 from replicator.decode.records import SparkRecords
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.driver_files import file_style
-from replicator.lake.files.parquet import FileStyle, WrittenFile
+from replicator.lake.files.parquet import FileStyle
+from replicator.lake.files.task_files import RESULT, UNWRITTEN, files_in
 from replicator.lake.strategies.registry import SPLIT, STRATEGIES
 from replicator.model.changelog import change_column
 from replicator.model.commit_marker import OffsetRange
@@ -74,14 +75,11 @@ def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
     parts = [row["content"] for row in rows if row["kind"] == "numbers"]
     numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
     files = None
-    if any(row["kind"] == "unwritten" for row in rows):
+    if any(row["kind"] == UNWRITTEN for row in rows):
         writing.remove_files()
     else:
         keys = [TaskKeys(_unpacked(row["content"]), row["path"]) for row in rows if row["kind"] == "keys"]
-        mirror, changelog = (
-            [WrittenFile(r["path"], r["size"], r["content"]) for r in rows if r["kind"] == kind]
-            for kind in ("mirror", "changelog")
-        )
+        mirror, changelog = files_in(rows, "mirror"), files_in(rows, "changelog")
         files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
     return WrittenEvents(numbers, files, lambda: SPARK.materialize(decoder.frame(records)))
 

@@ -4,6 +4,7 @@ Iceberg itself computes the metrics of each file (counts, bounds) from its foote
 the number of NaN values is missing, which readers then treat as unknown.
 """
 
+import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,14 @@ from replicator.lake.files.parquet import (
     local_path,
     write_rows,
 )
-from replicator.lake.files.partitions import DataFileRef, Partition, PartitionRows, split_by_partition
+from replicator.lake.files.partitions import (
+    DataFileRef,
+    Partition,
+    PartitionRows,
+    partition_of_each,
+    split_by_partition,
+)
+from replicator.lake.files.time_partitions import TimePartitions
 
 _CODEC: Final = "write.parquet.compression-codec"
 _CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none", "lz4": "lz4"}
@@ -90,9 +98,15 @@ def _new_data_file(table: LakeTable, partition: Partition | None) -> tuple[str, 
     """Return where a data file is to be written, and the builder of its DataFile object."""
     name, locations = f"{uuid.uuid4()}.parquet", table.java.locationProvider()
     if partition is None or partition.spec.isUnpartitioned():
-        return str(locations.newDataLocation(name)), table.classes.data_files.builder(table.java.spec())
-    builder = table.classes.data_files.builder(partition.spec).withPartition(partition.values)
-    return str(locations.newDataLocation(partition.spec, partition.values, name)), builder
+        return str(locations.newDataLocation(name)), _builder(table, None)
+    return str(locations.newDataLocation(partition.spec, partition.values, name)), _builder(table, partition)
+
+
+def _builder(table: LakeTable, partition: Partition | None) -> Any:
+    """Return the builder of the DataFile object of a file in a partition, or of a table without any."""
+    if partition is None:
+        return table.classes.data_files.builder(table.java.spec())
+    return table.classes.data_files.builder(partition.spec).withPartition(partition.values)
 
 
 def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
@@ -142,20 +156,55 @@ def file_style(table: LakeTable) -> FileStyle | None:
 
     As `writable_rows`; further, the table has no partitions, no deletion vectors, and its files are on a local path.
     """
-    if table.is_sorted or table.is_partitioned or table.has_deletion_vectors or not _is_plain(table):
+    return None if table.is_partitioned or table.has_deletion_vectors else _style(table, None)
+
+
+def appending_style(table: LakeTable) -> FileStyle | None:
+    """Return how Spark's workers write data files of a table to which rows are only appended; None as `file_style`.
+
+    It may have deletion vectors, and partitions by the hour or the day of one column.
+    """
+    layout = json.loads(table.classes.partition_spec_parser.toJson(table.java.spec()))["fields"]
+    if not layout:
+        return _style(table, None)
+    part, columns = layout[0], arrow_schema(table.schema_json())
+    source = next((column for column in columns if field_id(column) == part.get("source-id")), None)
+    time = None if source is None or len(layout) > 1 else TimePartitions.of(source, part["transform"])
+    return None if time is None else _style(table, time)
+
+
+def _style(table: LakeTable, time: TimePartitions | None) -> FileStyle | None:
+    if table.is_sorted or not _is_plain(table):
         return None
     folder, _, _ = str(table.java.locationProvider().newDataLocation("part.parquet")).rpartition("/")
     if local_path(folder) is None:
         return None
-    return FileStyle(folder, arrow_schema(table.schema_json()), _codec(table))
+    return FileStyle(folder, arrow_schema(table.schema_json()), _codec(table), time)
 
 
 def data_files(lake: Lake, table: LakeTable, files: Sequence[WrittenFile]) -> list[Any]:
     """Return Iceberg's DataFile objects of files that were written in the table's `file_style`."""
     with lake_errors(f"files of {table.name} cannot be staged"):
+        return [_data_file(lake, table, file, _builder(table, None)) for file in files]
+
+
+def appended_files(
+    lake: Lake, table: LakeTable, style: FileStyle, files: Sequence[WrittenFile]
+) -> list[Any] | None:
+    """Return Iceberg's DataFile objects of files that were written in `style`, the table's `appending_style`.
+
+    None if the partition of a file cannot be computed here: Python has no times beyond the year 9999.
+    """
+    if style.time is None or not files:
+        return data_files(lake, table, files)
+    moments = style.time.values([file.moment for file in files], style.schema)
+    partitions = partition_of_each(table, moments)
+    if partitions is None:
+        return None
+    with lake_errors(f"files of {table.name} cannot be staged"):
         return [
-            _data_file(lake, table, file, table.classes.data_files.builder(table.java.spec()))
-            for file in files
+            _data_file(lake, table, file, _builder(table, partition))
+            for file, partition in zip(files, partitions, strict=True)
         ]
 
 

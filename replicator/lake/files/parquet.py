@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from replicator.lake.files.time_partitions import TimePartitions
+
 _MAGIC_BYTES: Final = 4
 """A Parquet file ends with its footer, the footer's length (four bytes) and the format's magic number."""
 _SAMPLE_ROWS: Final = 20_000
@@ -28,20 +30,28 @@ class FileStyle:
         folder: where they are: an absolute path or a `file:` URI, as the table's files have it.
         schema: the table's columns, with their field ids.
         codec: the compression.
+        time: how rows are divided into files; None if the table is not partitioned.
     """
 
     folder: str
     schema: pa.Schema
     codec: str
+    time: TimePartitions | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A Parquet file that no snapshot refers to yet; `footer` is its metadata as in the file."""
+    """A Parquet file that no snapshot refers to yet.
+
+    Attributes:
+        footer: its metadata as in the file.
+        moment: of a table that is partitioned by time: that of one of the rows, as `TimePartitions.moment`.
+    """
 
     path: str
     size: int
     footer: bytes
+    moment: int | None = None
 
 
 def fitting(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
@@ -107,13 +117,17 @@ def write_rows(rows: pa.Table, sink: Any, codec: str) -> None:
 
 
 def write_local(style: FileStyle, label: str, rows: pa.Table) -> WrittenFile:
-    """Write rows, which have the columns of the style's schema, as a new data file; see `remove_local` for `label`."""
+    """Write rows, which have the columns of the style's schema, as a new data file; see `remove_local` for `label`.
+
+    There must be rows, of one partition if the table is partitioned.
+    """
     path = f"{style.folder}/{label}-{uuid.uuid4()}.parquet"
     target = local_path(path) or Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_rows(rows, target, style.codec)
+    moment = None if style.time is None else style.time.moment(rows)
     with target.open("rb") as file:
-        return WrittenFile(path, target.stat().st_size, footer_of(file))
+        return WrittenFile(path, target.stat().st_size, footer_of(file), moment)
 
 
 def remove_local(style: FileStyle, label: str, kept: Collection[str]) -> None:

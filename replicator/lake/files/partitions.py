@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from replicator.lake.catalog.tables import LakeTable, lake_errors
 from replicator.lake.files.arrow_schemas import column_of
+from replicator.lake.files.time_partitions import MOST_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,6 @@ def _partition(table: LakeTable, spec: Any, values: Any) -> Partition:
     return Partition(spec, values, partition_label(spec.specId(), json.loads(text)))
 
 
-MOST_PARTITIONS: Final = 100
-"""Rows of more partitions are written by Spark."""
 _MOST_TEXT: Final = 4_000_000
 """Values that together have more characters do not pass to Java: its JSON reader has limits."""
 _TRANSFORM: Final = re.compile(r"(identity|bucket\[\d+\]|truncate\[\d+\]|year|month|day|hour)")
@@ -121,6 +120,28 @@ def split_by_partition(table: LakeTable, rows: pa.Table) -> list[PartitionRows] 
     """
     if not table.is_partitioned:
         return [PartitionRows(None, rows)]
+    groups = _grouped(table, rows, MOST_PARTITIONS)
+    if groups is None or len(groups) == 1:
+        return None if groups is None else [PartitionRows(groups[0][0], rows)]
+    return [PartitionRows(partition, rows.take(pa.array(group))) for partition, group in groups]
+
+
+def partition_of_each(table: LakeTable, rows: pa.Table) -> list[Partition] | None:
+    """Return the partition of each row by the table's current spec; None as `split_by_partition`, but of any number.
+
+    Of the columns, `rows` must have those by which the table is partitioned.
+    """
+    groups = _grouped(table, rows, rows.num_rows)
+    if groups is None:
+        return None
+    found = {int(row): partition for partition, group in groups for row in group}
+    return [found[row] for row in range(rows.num_rows)]
+
+
+def _grouped(
+    table: LakeTable, rows: pa.Table, most: int
+) -> list[tuple[Partition, npt.NDArray[np.int64]]] | None:
+    """Return each partition with the indexes of its rows, in their order; None if there are more than `most`, too."""
     with lake_errors(f"the partitions of new rows of {table.namespace}.{table.name} cannot be computed"):
         spec = table.java.spec()
         layout = json.loads(table.classes.partition_spec_parser.toJson(spec))
@@ -131,16 +152,10 @@ def split_by_partition(table: LakeTable, rows: pa.Table) -> list[PartitionRows] 
                 return None
             fields.append(found)
         groups = _groups(fields, rows.num_rows)
-        if len(groups) > MOST_PARTITIONS:
+        if len(groups) > most:
             return None
         values = [_values(fields, group) for group in groups]
-        partitions = _partitions(table, spec, layout["spec-id"], values)
-    if len(groups) == 1:
-        return [PartitionRows(partitions[0], rows)]
-    return [
-        PartitionRows(partition, rows.take(pa.array(group)))
-        for partition, group in zip(partitions, groups, strict=True)
-    ]
+        return list(zip(_partitions(table, spec, layout["spec-id"], values), groups, strict=True))
 
 
 def _field_values(

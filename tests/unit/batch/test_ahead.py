@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from replicator.batch.events.ahead import Forecast, WorkersAhead
-from replicator.batch.events.worker_task import RESULT, WorkerWriting
+from replicator.batch.events.worker_task import WorkerWriting
 from replicator.decode.decoder import Decoder
 from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.json.parser import JsonParser
 from replicator.lake.files.parquet import FileStyle
+from replicator.lake.files.task_files import RESULT
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import INT

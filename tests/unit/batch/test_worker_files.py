@@ -138,7 +138,7 @@ def test_rows_are_written_before_they_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file is as that of a task of its own: a row in it may be replaced by a later one."""
-    monkeypatch.setattr(worker_task, "_MOST_BYTES", 1)
+    monkeypatch.setattr(worker_task, "MOST_HELD", 1)
     found = written(
         tmp_path,
         [event("c", 1, 10, pos=5), event("c", 2, 20, pos=6)],
@@ -161,7 +161,7 @@ def test_all_files_of_a_batch_but_the_used_ones_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task whose files are not right, or that fails, may have written some before."""
-    monkeypatch.setattr(worker_task, "_MOST_BYTES", 1)
+    monkeypatch.setattr(worker_task, "MOST_HELD", 1)
     found = written(tmp_path, [event("c", 1, 1, pos=5)], [event("c", 2, 1, pos=6)], [b"garbage{"])
     assert len(found["unwritten"]) == 1
     files = {str(file) for file in tmp_path.rglob("*.parquet")}
