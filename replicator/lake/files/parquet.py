@@ -6,7 +6,7 @@ Nothing here needs Java, so what a worker writes is plain values: the driver mak
 import os
 import struct
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -70,18 +70,27 @@ def fitting(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
 
 
 def repetitive_columns(rows: pa.Table) -> list[str] | bool:
-    """Return the columns whose values are worth a dictionary; True for all of them, as of few rows.
+    """Return the columns whose values are worth a dictionary, as Parquet names them; True for all of them.
 
     Of a column with many different values, a dictionary takes a third of the time of writing, and makes files larger.
+    Few rows, and lists, get dictionaries.
     """
-    if rows.num_rows < _SAMPLE_ROWS or any(pa.types.is_nested(kind) for kind in rows.schema.types):
+    if rows.num_rows < _SAMPLE_ROWS:
         return True
-    sample = rows.slice(0, _SAMPLE_ROWS)
-    return [
-        name
-        for name in rows.column_names
-        if pc.count_distinct(sample.column(name)).as_py() < _SAMPLE_ROWS / 2
-    ]
+    columns = dict(_leaves(rows.slice(0, _SAMPLE_ROWS)))
+    if any(pa.types.is_nested(column.type) for column in columns.values()):
+        return True
+    return [name for name, column in columns.items() if pc.count_distinct(column).as_py() < _SAMPLE_ROWS / 2]
+
+
+def _leaves(rows: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Yield the columns, and in place of structs their fields, with the names that Parquet gives them."""
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if pa.types.is_struct(column.type):
+            fields = pa.table(column.combine_chunks().flatten(), names=[field.name for field in column.type])
+            yield from ((f"{name}.{inner}", values) for inner, values in _leaves(fields))
+        else:
+            yield name, column
 
 
 def footer_of(file: BinaryIO) -> bytes:
