@@ -32,7 +32,8 @@ from benchmarks.readings import cpu_seconds, mysql_process, root_cursor
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.shopload import Server
 from replicator.config import Config, load
-from replicator.lake.reading.reader import open_catalog, tables_in
+from replicator.lake.reading.catalog import tables_in
+from replicator.lake.reading.reader import open_catalog
 from replicator.operations.connector import register
 from replicator.operations.stack import Endpoints, LocalStack
 from replicator.operations.status.read import read_status

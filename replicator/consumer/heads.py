@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from replicator.consumer.cursor import Point, offsets_of
 from replicator.consumer.files import told_columns
 from replicator.errors import LakeUnavailable
-from replicator.lake.reading.reader import newest_marker
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.changelog import RESTATED_KEY, Restatement, restated
 from replicator.model.commit_marker import COMMIT_KEY, CommitMarker
 

@@ -11,7 +11,7 @@ from replicator.consumer.files import FileReader, FilesGone, planned_files, told
 from replicator.consumer.heads import ChangelogHead, restatement_of
 from replicator.consumer.plan import start_after_image
 from replicator.errors import CursorExpired, Unsettled
-from replicator.lake.reading.reader import newest_marker
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.schema.evolution.changes import PENDING_CLEAR_KEY, PENDING_FILLS_KEY, SCHEMA_KEY, SchemaState
 
 _RUN = "it is settled after the next batch of `replicator run`"

@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 
 from replicator.config import LakeConfig
 from replicator.errors import UsageError
-from replicator.lake.reading.reader import tables_in
+from replicator.lake.reading.catalog import tables_in
 from replicator.model.roles import LakeRole
 from replicator.model.table import RESULT_KEY, SOURCE_KEY
 

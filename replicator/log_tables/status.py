@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
-
 from replicator.config import Config, KafkaLog
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import LogUnavailable
-from replicator.lake.reading.reader import load_readable, namespace_properties, newest_marker, open_catalog
-from replicator.lake.rows.counts import row_count, total
+from replicator.lake.reading.catalog import (
+    MetadataCatalog,
+    load_readable,
+    namespace_properties,
+    open_metadata,
+)
+from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
+from replicator.lake.rows.counts import row_count
 from replicator.log_tables.paused import LogPause, log_pauses_in
 from replicator.log_tables.progress import lacks
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
@@ -70,7 +73,7 @@ def list_log_tables(config: Config, quarantined: Counter[str | None]) -> tuple[L
     states, problem = _topics(config.log, {settings.topic for settings in config.log_tables})
     if config.lake.is_new:
         return tuple(_status(settings, None, None, states, problem, 0) for settings in config.log_tables)
-    with open_catalog(config.lake) as catalog:
+    with open_metadata(config.lake) as catalog:
         pauses = log_pauses_in(namespace_properties(catalog, config.lake.ops_namespace))
         return tuple(
             _read(catalog, settings, pauses.get(settings.table), states, problem, quarantined[settings.table])
@@ -87,7 +90,7 @@ def _topics(log: KafkaLog, topics: set[str]) -> tuple[Mapping[str, TopicState], 
 
 
 def _read(
-    catalog: Catalog,
+    catalog: MetadataCatalog,
     settings: LogTableConfig,
     pause: LogPause | None,
     states: Mapping[str, TopicState],
@@ -104,7 +107,7 @@ def _read(
 
 def _status(
     settings: LogTableConfig,
-    table: Table | None,
+    table: TableMetadata | None,
     pause: LogPause | None,
     states: Mapping[str, TopicState],
     problem: str | None,
@@ -114,7 +117,6 @@ def _status(
     state = states.get(settings.topic)
     behind = None if state is None else lacks(state, settings.topic, marker)
     found, reason, step = _judged(settings, behind, problem, pause, is_new=marker is None)
-    snapshot = None if table is None else table.current_snapshot()
     return LogTableStatus(
         settings.table,
         settings.topic,
@@ -124,8 +126,8 @@ def _status(
         watermark_ms=None if marker is None else marker.watermark_ms,
         committed_ms=None if marker is None else marker.committed_ms,
         commits=0 if marker is None else marker.sequence,
-        data_files=total(snapshot, "total-data-files"),
-        bytes=total(snapshot, "total-files-size"),
+        data_files=0 if table is None else table.total("total-data-files"),
+        bytes=0 if table is None else table.total("total-files-size"),
         quarantined=quarantined,
         reason=reason,
         next_step=step,

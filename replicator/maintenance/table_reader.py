@@ -5,16 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
-
 from replicator.config import Config, MaintenanceConfig
 from replicator.lake.catalog.metadata import has_deletion_vectors
 from replicator.lake.properties import PIPELINE_CHECKS
-from replicator.lake.reading.reader import load_readable, newest_marker, tables_in
-from replicator.lake.rows.counts import equality_delete_files, total
+from replicator.lake.reading.catalog import MetadataCatalog, load_readable, readable_tables_in
+from replicator.lake.reading.manifests import read_manifests
+from replicator.lake.reading.table_metadata import MAIN_BRANCH, TableMetadata, newest_marker
+from replicator.lake.rows.counts import equality_delete_files
 from replicator.maintenance.history import MAINTAINED_KEY, StepRuns, merged_files, step_runs
 from replicator.maintenance.plan import (
     MOST_MANIFESTS,
@@ -32,7 +29,7 @@ QUARANTINE: Final = "quarantine"
 """The name of the quarantine table, as `lake.quarantine` has it."""
 _PARALLEL_READS: Final = 8
 
-Namespaces = Mapping[str, Mapping[str, Table]]
+Namespaces = Mapping[str, Mapping[str, TableMetadata]]
 """Namespace → name → table."""
 
 
@@ -53,7 +50,7 @@ class MirrorTable:
     """A lake table, and the mirror that writes it; None for the quarantine, which has no marker."""
 
     target: Target
-    table: Table
+    table: TableMetadata
     mirror: str | None
 
 
@@ -81,15 +78,15 @@ class TableCondition:
 
 def read_namespaces(
     config: Config,
-    catalog: Catalog,
+    catalog: MetadataCatalog,
     unreadable: dict[str, str] | None = None,
     results: Iterable[tuple[str, str]] = (),
 ) -> Namespaces:
     """Load all tables of the mirror's namespaces, its log tables, and the `results` that exist.
 
-    See `tables_in` for `unreadable`.
+    See `load_readable` for `unreadable`.
     """
-    found = {name: tables_in(catalog, name, unreadable) for name in config.lake.namespaces}
+    found = {name: readable_tables_in(catalog, name, unreadable) for name in config.lake.namespaces}
     for namespace, name in (*config.log_table_names, *results):
         if (table := load_readable(catalog, namespace, name, unreadable)) is not None:
             found.setdefault(namespace, {})[name] = table
@@ -128,7 +125,7 @@ def read_conditions(config: Config, tables: Sequence[MirrorTable]) -> tuple[Tabl
 
 def _condition(config: Config, found: MirrorTable, now: int) -> TableCondition:
     table, settings = found.table, settings_of(config, found.target)
-    summaries = [(known.timestamp_ms, _summary(known)) for known in table.metadata.snapshots]
+    summaries = [(known.timestamp_ms, known.summary) for known in table.snapshots]
     runs = step_runs(summaries, table.properties.get(MAINTAINED_KEY))
     last = max((run.ms for run in runs.values()), default=0)
     due = steps_due(table, settings, merged_files(runs), now)
@@ -146,46 +143,42 @@ def _condition(config: Config, found: MirrorTable, now: int) -> TableCondition:
     )
 
 
-def steps_due(table: Table, settings: MaintenanceConfig, merged: MergedFiles, now: int) -> tuple[Step, ...]:
+def steps_due(
+    table: TableMetadata, settings: MaintenanceConfig, merged: MergedFiles, now: int
+) -> tuple[Step, ...]:
     """Return the steps that are due in a table, in order; without orphan files, which only a search can find."""
     facts = replace(read_facts(table), snapshot_ms=_expirable(table))
     due = due_steps(facts, merged, settings, now)
     if table.properties.get("gc.enabled", "").lower() == "false":
         due = tuple(step for step in due if step is not Step.EXPIRE)
-    snapshot = table.current_snapshot()
-    if snapshot is not None and len(snapshot.manifests(table.io)) > MOST_MANIFESTS:
+    snapshot = table.snapshot
+    if snapshot is not None and len(read_manifests(table.files, snapshot.manifest_list)) > MOST_MANIFESTS:
         due = (*due, Step.MANIFESTS)
     return due
 
 
-def read_facts(table: Table) -> TableFacts:
-    """Read the facts about a table that PyIceberg loaded."""
-    snapshot = table.current_snapshot()
-    times = tuple(known.timestamp_ms for known in table.metadata.snapshots)
-    has_vectors = has_deletion_vectors(table.metadata.format_version)
-    return TableFacts.of(lambda name: total(snapshot, name), times, has_vectors=has_vectors)
+def read_facts(table: TableMetadata) -> TableFacts:
+    """Read the facts about a table."""
+    times = tuple(known.timestamp_ms for known in table.snapshots)
+    return TableFacts.of(table.total, times, has_vectors=has_deletion_vectors(table.format_version))
 
 
-def _expirable(table: Table) -> tuple[int, ...]:
+def _expirable(table: TableMetadata) -> tuple[int, ...]:
     """Return the times of the snapshots that no tag and no other branch keeps."""
-    kept = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
-    kept.discard(table.metadata.current_snapshot_id or 0)
-    return tuple(known.timestamp_ms for known in table.metadata.snapshots if known.snapshot_id not in kept)
+    kept = {ref["snapshot-id"] for name, ref in table.refs.items() if name != MAIN_BRANCH}
+    kept.discard(0 if table.snapshot is None else table.snapshot.id)
+    return tuple(known.timestamp_ms for known in table.snapshots if known.id not in kept)
 
 
-def _summary(snapshot: Snapshot) -> Mapping[str, str]:
-    return {} if snapshot.summary is None else snapshot.summary.additional_properties
-
-
-def _metadata_bytes(table: Table) -> int | None:
+def _metadata_bytes(table: TableMetadata) -> int | None:
     """Return the size of the table's current metadata file; None if the catalog alone can read it."""
     try:
-        return len(table.io.new_input(table.metadata_location))
+        return None if table.location is None else table.files.size(table.location)
     except OSError:
         return None
 
 
-def _source(config: Config, table: Table, marker: CommitMarker) -> str | None:
+def _source(config: Config, table: TableMetadata, marker: CommitMarker) -> str | None:
     """Return a lake table's source table: as recorded at its creation; for older tables, from its topic's name."""
     if RESULT_KEY in table.properties or LOG_TOPIC_KEY in table.properties:
         return None

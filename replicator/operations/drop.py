@@ -26,6 +26,7 @@ from replicator.lake.properties import (
     purge_record,
     recorded_purges,
 )
+from replicator.lake.reading.catalog import namespace_properties
 from replicator.lake.reading.folder_reader import Purge, open_purge, purge_errors, read_folders, table_folders
 from replicator.lake.reading.folders import (
     TableFolders,
@@ -36,8 +37,8 @@ from replicator.lake.reading.folders import (
     owned_hint,
 )
 from replicator.lake.reading.quarantine import count_quarantined
-from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
-from replicator.lake.rows.counts import total
+from replicator.lake.reading.reader import open_catalog
+from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.log_tables.paused import LOG_TABLE_PAUSED_KEY
 from replicator.model.common import ShowProgress
 from replicator.model.compared import COMPARED_KEY, MAY_DIFFER_KEY
@@ -314,16 +315,16 @@ def _is_of(source: str, recorded: str | None, topics: Iterable[str]) -> bool:
 
 def _entry(table: Table) -> LakeTableToDrop:
     folders = table_folders(table)
-    snapshot = table.current_snapshot()
+    known = TableMetadata.of(table)
     return LakeTableToDrop(
         name=".".join(table.name()),
         location=table.location(),
         created=table.properties.get(CREATED_KEY),
         elsewhere=tuple(path for path in folders if not contains(table.location(), path)),
         metadata=table.metadata_location,
-        rows=total(snapshot, "total-records"),
-        files=total(snapshot, "total-data-files") + total(snapshot, "total-delete-files"),
-        bytes=total(snapshot, "total-files-size"),
+        rows=known.total("total-records"),
+        files=known.total("total-data-files") + known.total("total-delete-files"),
+        bytes=known.total("total-files-size"),
     )
 
 

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 
 from replicator.config import Config, MaintenanceConfig
 from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
 from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.reading.catalog import open_metadata
 from replicator.lake.reading.folder_reader import read_folders
 from replicator.lake.reading.folders import TableFolders
-from replicator.lake.reading.reader import open_catalog
+from replicator.lake.reading.table_metadata import TableMetadata
 from replicator.log_tables.retention import delete_expired, expired_before
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport
@@ -119,7 +119,7 @@ def maintain(
     if not found:
         return ()
     if dry_run:
-        with open_catalog(config.lake):
+        with open_metadata(config.lake):
             return tuple(_planned(config, target, table) for target, table in found)
     with running_session(config) as spark:
         lake = Lake(spark)
@@ -267,16 +267,16 @@ def is_conflict(error: BaseException) -> bool:
     return False
 
 
-def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, Table]]:
+def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, TableMetadata]]:
     """Return the lake tables of the mirror, sorted by namespace and name.
 
     Raises:
         UsageError: a pattern matches none of them, or they belong to another mirror.
         LakeUnavailable: the catalog cannot be read.
     """
-    found: list[tuple[Target, Table]] = []
+    found: list[tuple[Target, TableMetadata]] = []
     if not config.lake.is_new:
-        with open_catalog(config.lake) as catalog:
+        with open_metadata(config.lake) as catalog:
             tables = list(
                 mirror_tables(config, read_namespaces(config, catalog, None, result_tables(config)))
             )
@@ -298,7 +298,7 @@ def _tables(config: Config, patterns: Collection[str]) -> list[tuple[Target, Tab
     return [entry for entry in found if entry[0].source and matches(entry[0].source, patterns)]
 
 
-def _planned(config: Config, target: Target, table: Table) -> TableReport:
+def _planned(config: Config, target: Target, table: TableMetadata) -> TableReport:
     """Return the facts about a table, and the steps that may be due: all files count, also those of the last merge."""
     due = steps_due(table, settings_of(config, target), MergedFiles(), now_ms())
     return TableReport(str(target), target.source, TableSize.of(read_facts(table)), due=due)

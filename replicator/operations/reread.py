@@ -6,8 +6,10 @@ from typing import Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import MirrorRuns, UsageError
-from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog, tables_in
+from replicator.lake.reading.catalog import namespace_properties, tables_in
+from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.source_names import mirrored_tables
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.reread import REREAD_KEY, Narrowed, Request, new_request, requests_in
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.runner.lock import only_one

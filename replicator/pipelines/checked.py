@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyiceberg.catalog import Catalog
-
+from replicator.config import LakeConfig
 from replicator.lake.properties import PIPELINE_CHECKS
-from replicator.lake.reading.reader import load_readable
+from replicator.lake.reading.catalog import MetadataCatalog, load_readable, load_table
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 _SHOWN: Final = timedelta(days=1)
 RECOMPUTED: Final = "computed again"
@@ -31,13 +33,18 @@ class CheckStatus:
     failed_in_day: int
 
 
-def read_checks(catalog: Catalog, namespace: str) -> dict[str, tuple[CheckStatus, ...]]:
-    """Return pipeline → what its checks found in the last day; `namespace` is that of operational tables."""
-    table = load_readable(catalog, namespace, PIPELINE_CHECKS, {})
-    if table is None:
+def read_checks(lake: LakeConfig, catalog: MetadataCatalog) -> dict[str, tuple[CheckStatus, ...]]:
+    """Return pipeline → what its checks found in the last day."""
+    known = load_readable(catalog, lake.ops_namespace, PIPELINE_CHECKS, {})
+    if known is None or not known.total("total-records"):
         return {}
+    # Rows are read with PyIceberg, which takes a second to import; most pipelines have no checks.
+    from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415
+
     since = (datetime.now(UTC) - _SHOWN).isoformat()
-    rows: list[dict[str, Any]] = table.scan(f"checked_at >= '{since}'").to_arrow().to_pylist()
+    with open_catalog(lake) as reading:
+        table = reading.load_table((lake.ops_namespace, PIPELINE_CHECKS))
+        rows: list[dict[str, Any]] = table.scan(f"checked_at >= '{since}'").to_arrow().to_pylist()
     found: dict[tuple[str, str], CheckStatus] = {}
     for row in sorted(rows, key=lambda row: row["checked_at"]):
         key, failed = (row["pipeline"], row["check"]), row["failed"]
@@ -49,9 +56,9 @@ def read_checks(catalog: Catalog, namespace: str) -> dict[str, tuple[CheckStatus
     }
 
 
-def last_recomputed(catalog: Catalog, namespace: str) -> dict[str, datetime]:
+def last_recomputed(catalog: "Catalog", namespace: str) -> dict[str, datetime]:
     """Return pipeline → when its result was last compared with its query by a running mirror."""
-    table = load_readable(catalog, namespace, PIPELINE_CHECKS, {})
+    table = load_table(catalog, namespace, PIPELINE_CHECKS)
     if table is None:
         return {}
     scan = table.scan(f"check = '{RECOMPUTED}'", selected_fields=("pipeline", "checked_at"))

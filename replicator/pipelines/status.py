@@ -6,14 +6,17 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any, Final
 
-from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
-from pyiceberg.table import Table
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, PipelineError, ReplicatorError
-from replicator.lake.reading.reader import load_readable, namespace_properties, newest_marker, open_catalog
+from replicator.lake.reading.catalog import (
+    MetadataCatalog,
+    load_readable,
+    namespace_properties,
+    open_metadata,
+)
+from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.rows.counts import row_count
 from replicator.model.table import LOG_TOPIC_KEY
 from replicator.model.types import LakeType, spark_sql_name
@@ -162,7 +165,7 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition |
             else Explained(_status(config, wanted, None, None, {}))
             for wanted in wanted
         ]
-    with open_catalog(config.lake) as catalog:
+    with open_metadata(config.lake) as catalog:
         known = KnownTables(catalog, config, files)
         pauses = pauses_in(namespace_properties(catalog, config.lake.ops_namespace))
         found = [
@@ -171,7 +174,7 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition |
             else _explained(config, wanted, known, pauses)
             for wanted in wanted
         ]
-        checks = read_checks(catalog, config.lake.ops_namespace)
+        checks = read_checks(config.lake, catalog)
     return [replace(e, status=replace(e.status, checks=checks.get(e.status.name, ()))) for e in found]
 
 
@@ -218,7 +221,7 @@ def _explained(
 def _status(
     config: Config,
     definition: Definition,
-    result: Table | None,
+    result: TableMetadata | None,
     plan: Plan | None,
     pauses: Mapping[str, Pause],
     problem: ReplicatorError | None = None,
@@ -260,7 +263,7 @@ def _status(
     )
 
 
-def _reached(result: Table | None, record: ResultRecord | None) -> tuple[str | None, int | None]:
+def _reached(result: TableMetadata | None, record: ResultRecord | None) -> tuple[str | None, int | None]:
     """Return up to where a result is, and when it was written."""
     marker = None if result is None else newest_marker(result)
     if record is None or marker is None:
@@ -277,15 +280,15 @@ def _state(record: ResultRecord | None, plan: Plan | None) -> str:
 class KnownTables:
     """The tables of the lake that pipelines may read, loaded when they are needed."""
 
-    def __init__(self, catalog: Catalog, config: Config, files: PipelineFiles) -> None:
+    def __init__(self, catalog: MetadataCatalog, config: Config, files: PipelineFiles) -> None:
         namespace = config.lake.pipelines_namespace
         self._catalog, self._config, self._results = catalog, config, set(files.results(namespace))
         self._logged = {d.output(namespace) for d in files.definitions if d.changelog}
-        self._loaded: dict[TableName, Table | None] = {}
+        self._loaded: dict[TableName, TableMetadata | None] = {}
         self._unreadable: dict[str, str] = {}
         self._names: list[TableName] | None = None
 
-    def load(self, name: TableName) -> Table | None:
+    def load(self, name: TableName) -> TableMetadata | None:
         """Load a table; None if there is none."""
         if name not in self._loaded:
             self._loaded[name] = load_readable(self._catalog, name.namespace, name.name, self._unreadable)
@@ -337,9 +340,9 @@ class KnownTables:
         except NoSuchNamespaceError:
             return []
 
-    def _schema(self, name: TableName, table: Table) -> InputSchema:
-        lake, fields = self._config.lake, table.schema().fields
-        columns = {field.name: _sql_type(field.field_type) for field in fields}
+    def _schema(self, name: TableName, table: TableMetadata) -> InputSchema:
+        lake, fields = self._config.lake, table.schema["fields"]
+        columns = {field["name"]: _sql_type(field["type"]) for field in fields}
         if name in self._results:
             record = record_of(table.properties.get(RECORD_KEY), str(name))
             columns.pop(STATE, None)
@@ -350,21 +353,21 @@ class KnownTables:
             return InputSchema(columns, is_log=True)
         if name.namespace == lake.changes_namespace:
             return InputSchema(columns)
-        key = tuple(field.name for field in fields if field.required)
+        key = tuple(field["name"] for field in fields if field["required"])
         has_changes = self.load(TableName(lake.changes_namespace, name.name)) is not None
         return InputSchema(columns, key, has_changes and not self._config.log.flattened)
 
 
-def _sql_type(kind: IcebergType) -> str:
-    """Return the name of a type in Spark SQL."""
+def _sql_type(kind: Any) -> str:
+    """Return the name of a type, in Iceberg's JSON form, in Spark SQL."""
     match kind:
-        case StructType():
-            fields = ",".join(f"{field.name}:{_sql_type(field.field_type)}" for field in kind.fields)
-            return f"struct<{fields}>"
-        case ListType():
-            return f"array<{_sql_type(kind.element_type)}>"
-        case MapType():
-            return f"map<{_sql_type(kind.key_type)},{_sql_type(kind.value_type)}>"
+        case {"type": "struct", "fields": fields}:
+            inner = ",".join(f"{field['name']}:{_sql_type(field['type'])}" for field in fields)
+            return f"struct<{inner}>"
+        case {"type": "list", "element": element}:
+            return f"array<{_sql_type(element)}>"
+        case {"type": "map", "key": key, "value": value}:
+            return f"map<{_sql_type(key)},{_sql_type(value)}>"
         case _:
             try:
                 return spark_sql_name(LakeType.parse(str(kind))).replace(" ", "")

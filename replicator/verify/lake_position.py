@@ -11,7 +11,8 @@ from pyiceberg.table import Table
 
 from replicator.config import Config
 from replicator.errors import Unsettled
-from replicator.lake.reading.reader import newest_marker, tables_in
+from replicator.lake.reading.catalog import tables_in
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.binlog import BinlogEnd
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import counted

@@ -23,7 +23,8 @@ from replicator.errors import (
     UsageError,
 )
 from replicator.lake.properties import PAUSED_KEY
-from replicator.lake.reading.reader import namespace_properties, open_catalog, tables_in
+from replicator.lake.reading.catalog import namespace_properties, tables_in
+from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.common import counted, now_ms
 from replicator.model.table import SOURCE_KEY, TableId

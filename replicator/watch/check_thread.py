@@ -13,7 +13,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from replicator.config import DEFAULT_VERIFY, Config
-from replicator.lake.reading.reader import namespace_properties, open_catalog
+from replicator.lake.reading.catalog import namespace_properties
+from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.common import matches, now_ms
 from replicator.model.table import TableId

@@ -13,7 +13,8 @@ from confluent_kafka.admin import (
 )
 
 from replicator.config import load
-from replicator.lake.reading.reader import newest_marker, open_catalog
+from replicator.lake.reading.reader import open_catalog
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.changelog import RowKind
 from tests.support import topics
 from tests.support.mirror import FAST_MIRROR, HEALING_MIRROR, START_S, MirrorProcess, running, until

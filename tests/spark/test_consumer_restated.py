@@ -4,7 +4,7 @@ import pytest
 
 from replicator import failpoints
 from replicator.errors import CursorExpired, Unsettled
-from replicator.lake.reading.reader import newest_marker
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.changelog import RESTATED_KEY, Restatement, restated
 from tests.spark.test_quarantine import AFTERWARDS, CHANGES, CREATED, EVENTS, WIDENED, event, replayed, row
 from tests.support.consumers import StoredConsumer

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
-from replicator.lake.reading.reader import newest_marker
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.moments import AsOf, Bound
 from replicator.operations.rebuild.rebuild import rebuild_tables
 from replicator.runner.rounds import Rounds

@@ -8,7 +8,8 @@ import pytest
 
 from replicator.errors import SchemaError, UsageError
 from replicator.lake.commit import Staged
-from replicator.lake.reading.tags import TagStatus, tags_of
+from replicator.lake.reading.table_metadata import TableMetadata
+from replicator.lake.reading.tags import TagStatus
 from replicator.maintenance.table_reader import Target
 from replicator.model.binlog import BinlogEnd
 from replicator.model.position import SourcePosition
@@ -58,7 +59,7 @@ def ids(lake: LakeHarness, name: str, tag: str = "noon", namespace: str = "shop"
 
 def tag_names(lake: LakeHarness, *table: str) -> list[str]:
     with lake.catalog() as catalog:
-        return tags_of(catalog.load_table(table))
+        return TableMetadata.of(catalog.load_table(table)).tags
 
 
 def with_two_tables(lake: LakeHarness) -> Scheduler:

@@ -7,7 +7,7 @@ from pyiceberg.catalog import Catalog
 
 from replicator.config import Config
 from replicator.lake.catalog.tables import Lake
-from replicator.lake.reading.reader import newest_marker
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.table import SOURCE_KEY
 from replicator.operations.rebuild.rebuild import rebuild_tables

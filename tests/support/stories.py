@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from replicator.lake.reading.reader import newest_marker
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.compare import (

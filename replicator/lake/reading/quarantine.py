@@ -1,5 +1,6 @@
 """Read quarantined events from the lake without Java or Spark."""
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -27,15 +28,28 @@ def read_quarantine(config: Config, wanted: QuarantineFilter) -> list[Quarantine
 
 def count_quarantined(catalog: Catalog, config: Config, source: str) -> int:
     """Return the number of unresolved events of a source table."""
+    return _unresolved(catalog, config)[source]
+
+
+def unresolved_by_table(config: Config) -> Counter[str | None]:
+    """Return the number of unresolved events by source table; None for events without a table.
+
+    Raises:
+        LakeUnavailable: the catalog or the table cannot be read.
+    """
+    with open_catalog(config.lake) as catalog:
+        return _unresolved(catalog, config)
+
+
+def _unresolved(catalog: Catalog, config: Config) -> Counter[str | None]:
     name = (config.lake.ops_namespace, QUARANTINE)
     if not catalog.table_exists(name):
-        return 0
+        return Counter()
     table = catalog.load_table(name)
     scan = table.scan(selected_fields=("table",))
     if "state" in table.schema().column_names:
         scan = scan.filter("state IS NULL")
-    tables: list[str | None] = scan.to_arrow().column("table").to_pylist()
-    return tables.count(source)
+    return Counter(scan.to_arrow().column("table").to_pylist())
 
 
 def _events(catalog: Catalog, config: Config, wanted: QuarantineFilter) -> list[QuarantinedEvent]:

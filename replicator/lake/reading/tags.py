@@ -4,13 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
-from pyiceberg.table.refs import SnapshotRefType
-
 from replicator.config import LakeConfig
 from replicator.lake.properties import tags_in
-from replicator.lake.reading.reader import namespace_properties
+from replicator.lake.reading.catalog import Catalog, namespace_properties
+from replicator.lake.reading.table_metadata import TableMetadata
 from replicator.model.tags import TagRecord, TagState
 
 
@@ -56,7 +53,7 @@ class TagStatus:
         return (self.completed_ms - self.source_ms) / 1000
 
 
-def read_tag_records(catalog: Catalog, lake: LakeConfig) -> list[TagRecord]:
+def read_tag_records(catalog: Catalog[Any], lake: LakeConfig) -> list[TagRecord]:
     """Return the recorded tags, oldest first.
 
     Raises:
@@ -66,17 +63,11 @@ def read_tag_records(catalog: Catalog, lake: LakeConfig) -> list[TagRecord]:
 
 
 def tag_status(
-    records: Iterable[TagRecord], mirrors: Iterable[Table], results: Iterable[Table]
+    records: Iterable[TagRecord], mirrors: Iterable[TableMetadata], results: Iterable[TableMetadata]
 ) -> tuple[TagStatus, ...]:
     """Return the status of recorded tags, with the mirrors and the results of pipelines that have them."""
-    tagged, of_results = ({".".join(t.name()): tags_of(t) for t in tables} for tables in (mirrors, results))
+    tagged, of_results = ({".".join(t.name()): t.tags for t in tables} for tables in (mirrors, results))
     return tuple(_status(record, tagged, of_results) for record in records)
-
-
-def tags_of(table: Table) -> list[str]:
-    """Return the names of the Iceberg tags of a table."""
-    refs: Mapping[str, Any] = table.metadata.refs
-    return [name for name, ref in refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG]
 
 
 def _status(

@@ -11,7 +11,7 @@ from typing import Final
 from replicator.config import Config, LakeConfig
 from replicator.errors import ReplicatorError
 from replicator.lake.properties import recorded_purges
-from replicator.lake.reading.reader import catalog_properties, namespace_properties, open_catalog
+from replicator.lake.reading.catalog import namespace_properties, open_metadata
 from replicator.maintenance.plan import MOST_MANIFESTS, Step
 from replicator.maintenance.table_reader import (
     TableCondition,
@@ -85,7 +85,10 @@ def _folder(name: str, folder: Path) -> CheckResult:
 
 
 def _remote_warehouse(lake: LakeConfig, warehouse: str) -> CheckResult:
-    from pyiceberg.io import load_file_io  # noqa: PLC0415 - heavy, and most lakes are folders
+    # Heavy, and most lakes are folders.
+    from pyiceberg.io import load_file_io  # noqa: PLC0415
+
+    from replicator.lake.reading.reader import catalog_properties  # noqa: PLC0415
 
     probe = f"{warehouse.rstrip('/')}/.replicator-check-{uuid.uuid4().hex}"
     try:
@@ -109,7 +112,7 @@ def _catalog(config: Config) -> Iterator[CheckResult]:
         yield place if place.status == "fail" else ok(name, f"{file} (will be created)")
         return
     try:
-        with open_catalog(config.lake) as catalog:
+        with open_metadata(config.lake) as catalog:
             namespaces = [".".join(parts) for parts in catalog.list_namespaces()]
             unreadable: dict[str, str] = {}
             tables = list(mirror_tables(config, read_namespaces(config, catalog, unreadable)))

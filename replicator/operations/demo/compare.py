@@ -15,7 +15,9 @@ from pyiceberg.table import Table
 from replicator.config import Config
 from replicator.consumer.files import change_column_of
 from replicator.errors import ArchiveError, SchemaError
-from replicator.lake.reading.reader import newest_marker, open_catalog, tables_in
+from replicator.lake.reading.catalog import tables_in
+from replicator.lake.reading.reader import open_catalog
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.model.common import counted
 from replicator.model.table import lake_names
 from replicator.schema.types.table import Form

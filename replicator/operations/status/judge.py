@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from pyiceberg.table import Table
-
 from replicator.config import Config
-from replicator.lake.rows.counts import row_count, total
+from replicator.lake.reading.table_metadata import TableMetadata
+from replicator.lake.rows.counts import row_count
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import counted, now_ms
 from replicator.model.compared import Comparison
@@ -62,7 +61,6 @@ class Judge:
     def table(self, name: str, marker: CommitMarker) -> TableStatus:
         """Return the status of one mirrored table, or of a changelog without a mirror."""
         mirror, changelog = self._lake.mirrors[name], self._lake.changelogs.get(name)
-        snapshot = mirror.current_snapshot()
         sources = sources_of(mirror, marker, self._view.prefix)
         missing = self.unread(name, marker)
         behind = None if missing is None else sum(last - first for first, last in missing.values())
@@ -81,7 +79,7 @@ class Judge:
             source=source,
             state=state,
             rows=row_count(mirror),
-            changes=None if changelog is None else total(changelog.current_snapshot(), "total-records"),
+            changes=None if changelog is None else changelog.total("total-records"),
             events_behind=behind,
             position=None if marker.position is None else str(marker.position),
             newest_change_ms=marker.watermark_ms,
@@ -89,16 +87,16 @@ class Judge:
             committed_ms=marker.committed_ms,
             commits=marker.sequence,
             quarantined=sum(self._lake.quarantined[source] for source in sources),
-            data_files=total(snapshot, "total-data-files"),
-            delete_files=total(snapshot, "total-delete-files"),
-            bytes=total(snapshot, "total-files-size"),
+            data_files=mirror.total("total-data-files"),
+            delete_files=mirror.total("total-delete-files"),
+            bytes=mirror.total("total-files-size"),
             schema_changes=() if schema is None else schema.notes,
             reason=reason,
             next_step=next_step,
             unfilled=() if unfilled is None else names_in(unfilled),
-            snapshots=len(mirror.metadata.snapshots),
+            snapshots=len(mirror.snapshots),
             equality_delete_files=self._equality_files.get(name_in_lake, 0),
-            equality_deletes=total(snapshot, "total-equality-deletes"),
+            equality_deletes=mirror.total("total-equality-deletes"),
             kept=kept_from_json(mirror.properties.get(KEPT_KEY)),
             proved_at=proved_ms(self._checks.get(source), self._histories.get(source)),
             compared_at=compared.compared_ms,
@@ -228,14 +226,14 @@ class Judge:
         return max(0.0, (self._now_ms - min(known)) / 1000) if known else None
 
 
-def sources_of(mirror: Table, marker: CommitMarker, prefix: str) -> list[str]:
+def sources_of(mirror: TableMetadata, marker: CommitMarker, prefix: str) -> list[str]:
     """Return the source tables of a mirror: as recorded at its creation; for older mirrors, from its topics' names."""
     recorded = mirror.properties.get(SOURCE_KEY)
     topics = marker.progress.keys() | marker.topic_ids.keys()
     return [recorded] if recorded else sorted(topic.removeprefix(prefix) for topic in topics)
 
 
-def own_topic(mirror: Table, prefix: str) -> set[str]:
+def own_topic(mirror: TableMetadata, prefix: str) -> set[str]:
     """Return the topic of the source table that is recorded for a mirror; empty if none is."""
     database, _, name = mirror.properties.get(SOURCE_KEY, "").partition(".")
     return {prefix + topic_name(TableId(database, name))} if name else set()

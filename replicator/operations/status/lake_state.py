@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyiceberg.table import Table
-
 from replicator.config import Config
 from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY, tags_in
-from replicator.lake.reading.reader import namespace_properties, newest_marker, open_catalog
+from replicator.lake.reading.catalog import namespace_properties, open_metadata
+from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.reading.tags import TagStatus, tag_status
 from replicator.maintenance.table_reader import (
     QUARANTINE,
@@ -53,8 +52,8 @@ class LakeState:
     `unreadable` has, by `namespace.name`, why tables cannot be read.
     """
 
-    mirrors: Mapping[str, Table] = field(default_factory=dict)
-    changelogs: Mapping[str, Table] = field(default_factory=dict)
+    mirrors: Mapping[str, TableMetadata] = field(default_factory=dict)
+    changelogs: Mapping[str, TableMetadata] = field(default_factory=dict)
     quarantined: Counter[str | None] = field(default_factory=Counter)
     paused: Mapping[str, Trouble] = field(default_factory=dict)
     retrying: Mapping[str, Trouble] = field(default_factory=dict)
@@ -73,7 +72,7 @@ def read_lake(config: Config) -> LakeState:
     if config.lake.is_new:
         # A mirror that has not run yet is a valid state, not an error.
         return LakeState()
-    with open_catalog(config.lake) as catalog:
+    with open_metadata(config.lake) as catalog:
         unreadable: dict[str, str] = {}
         namespaces = read_namespaces(config, catalog, unreadable, result_tables(config))
         changelogs = namespaces[config.lake.changes_namespace]
@@ -91,7 +90,7 @@ def read_lake(config: Config) -> LakeState:
         return LakeState(
             {**mirrors, **alone},
             changelogs,
-            _quarantined(namespaces[config.lake.ops_namespace].get(QUARANTINE)),
+            _quarantined(config, namespaces[config.lake.ops_namespace].get(QUARANTINE)),
             _troubles(properties, PAUSED_KEY),
             _troubles(properties, RETRYING_KEY),
             tuple(map(_maintenance, read_conditions(config, list(mirror_tables(config, namespaces))))),
@@ -125,15 +124,14 @@ def _maintenance(found: TableCondition) -> TableMaintenance:
     )
 
 
-def _quarantined(table: Table | None) -> Counter[str | None]:
+def _quarantined(config: Config, table: TableMetadata | None) -> Counter[str | None]:
     """Return the number of unresolved quarantined events by source table; None for events without a table."""
-    if table is None:
+    if table is None or not table.total("total-records"):
         return Counter()
-    scan = table.scan(selected_fields=("table",))
-    if "state" in table.schema().column_names:
-        scan = scan.filter("state IS NULL")
-    tables = scan.to_arrow().column("table")
-    return Counter({entry["values"]: entry["counts"] for entry in tables.value_counts().to_pylist()})
+    # Rows are read with PyIceberg, which takes a second to import; most mirrors have no quarantined events.
+    from replicator.lake.reading.quarantine import unresolved_by_table  # noqa: PLC0415
+
+    return unresolved_by_table(config)
 
 
 def _troubles(properties: Mapping[str, str], prefix: str) -> dict[str, Trouble]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from replicator.config import ArchiveLog, Config
 from replicator.errors import UsageError
-from replicator.lake.reading.reader import newest_marker, unreadable_reason
+from replicator.lake.reading.catalog import unreadable_reason
+from replicator.lake.reading.table_metadata import newest_marker
 from replicator.log_tables.status import list_log_tables
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import matches

@@ -5,13 +5,18 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
-
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY
-from replicator.lake.reading.reader import load_readable, namespace_properties, open_catalog, tables_in
+from replicator.lake.reading.catalog import (
+    MetadataCatalog,
+    load_readable,
+    namespace_properties,
+    open_metadata,
+    tables_in,
+)
+from replicator.lake.reading.reader import open_catalog
+from replicator.lake.reading.table_metadata import TableMetadata
 from replicator.lake.reading.tags import TagStatus, read_tag_records, tag_status
 from replicator.model.common import ShowProgress, counted, now_ms
 from replicator.model.roles import LakeRole
@@ -29,7 +34,7 @@ def list_tags(config: Config) -> tuple[TagStatus, ...]:
     """
     if config.lake.is_new:
         return ()
-    with open_catalog(config.lake) as catalog:
+    with open_metadata(config.lake) as catalog:
         mirrors = tables_in(catalog, config.lake.namespace).values()
         return tag_status(read_tag_records(catalog, config.lake), mirrors, _results(config, catalog))
 
@@ -45,9 +50,9 @@ def request_tag(config: Config, name: str, *, skip_paused: bool = False) -> None
     if (problem := name_problem(name)) is not None:
         raise UsageError(problem, 'use a name like "2026-07-25" or "before-release-7"')
     _check_configuration(config)
-    with open_catalog(config.lake) as catalog:
-        _check_name(config, catalog, name)
-        paused = _paused(config, catalog)
+    with open_metadata(config.lake) as known:
+        _check_name(config, known, name)
+        paused = _paused(config, known)
         if paused and not skip_paused:
             table, reason = paused[0]
             others = f" (and {counted(len(paused) - 1, 'more table')})" if len(paused) > 1 else ""
@@ -55,6 +60,7 @@ def request_tag(config: Config, name: str, *, skip_paused: bool = False) -> None
                 f"{table} is paused{others}: {reason}",
                 "fix the cause and run: replicator reload; or leave paused tables out with --skip-paused",
             )
+    with open_catalog(config.lake) as catalog:
         catalog.create_namespace_if_not_exists(config.lake.ops_namespace)
         record = TagRecord(name, TagState.REQUESTED, now_ms(), skip_paused=skip_paused)
         catalog.update_namespace_properties(config.lake.ops_namespace, updates={record.key: record.to_json()})
@@ -71,7 +77,7 @@ def await_tag(
         LakeUnavailable: the catalog cannot be read.
     """
     deadline = time.monotonic() + seconds
-    with open_catalog(config.lake) as catalog:
+    with open_metadata(config.lake) as catalog:
         while True:
             record = next((t for t in read_tag_records(catalog, config.lake) if t.name == name), None)
             if record is None:
@@ -83,7 +89,7 @@ def await_tag(
             time.sleep(_POLL_S)
 
 
-def _show(config: Config, catalog: Catalog, record: TagRecord, on_progress: ShowProgress) -> None:
+def _show(config: Config, catalog: MetadataCatalog, record: TagRecord, on_progress: ShowProgress) -> None:
     if record.point is None:
         on_progress("waiting for the mirror", 0, 1)
         return
@@ -92,7 +98,7 @@ def _show(config: Config, catalog: Catalog, record: TagRecord, on_progress: Show
     on_progress(f"tagging at {record.point}", len(status.tables), len(mirrors))
 
 
-def _results(config: Config, catalog: Catalog) -> list[Table]:
+def _results(config: Config, catalog: MetadataCatalog) -> list[TableMetadata]:
     """Return the results of pipelines that exist and can be read."""
     found = (load_readable(catalog, *name, {}) for name in result_tables(config, changelogs=False))
     return [table for table in found if table is not None]
@@ -111,7 +117,7 @@ def _check_configuration(config: Config) -> None:
         )
 
 
-def _check_name(config: Config, catalog: Catalog, name: str) -> None:
+def _check_name(config: Config, catalog: MetadataCatalog, name: str) -> None:
     """Raise UsageError if a tag or a branch has the name."""
     known = next((tag for tag in read_tag_records(catalog, config.lake) if tag.name == name), None)
     if known is not None and known.state is not TagState.FAILED:
@@ -129,11 +135,11 @@ def _check_name(config: Config, catalog: Catalog, name: str) -> None:
         raise UsageError(f"{'.'.join(table.name())} has a tag or branch {name}", hint)
 
 
-def _with_ref(tables: Iterable[Table], name: str) -> Iterator[Table]:
-    return (table for table in tables if name in table.metadata.refs)
+def _with_ref(tables: Iterable[TableMetadata], name: str) -> Iterator[TableMetadata]:
+    return (table for table in tables if name in table.refs)
 
 
-def _paused(config: Config, catalog: Catalog) -> list[tuple[str, str]]:
+def _paused(config: Config, catalog: MetadataCatalog) -> list[tuple[str, str]]:
     """Return the paused tables of the mirror and why they are paused."""
     try:
         properties = namespace_properties(catalog, config.lake.ops_namespace)

@@ -39,7 +39,7 @@ def test_table_that_cannot_be_read_is_named_and_others_are_shown(
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "a.sql").write_text("SELECT id FROM shop.orders")
     (tmp_path / "pipelines" / "b.sql").write_text("SELECT id FROM shop.items")
-    monkeypatch.setattr(status, "open_catalog", opened)
+    monkeypatch.setattr(status, "open_metadata", opened)
     monkeypatch.setattr(type(config.lake), "is_new", False)
     a, b = list_pipelines(config)
     assert a.problem == "shop.orders: its files cannot be read: v3.metadata.json"
@@ -64,7 +64,7 @@ def test_pipeline_over_a_table_that_is_made_later_waits_for_it(
     (tmp_path / "pipelines" / "a.sql").write_text("SELECT id FROM shop.items")
     (tmp_path / "pipelines" / "b.sql").write_text("SELECT id FROM shop_pipelines.a")
     (tmp_path / "pipelines" / "c.sql").write_text("SELECT id FROM logs.clicks")
-    monkeypatch.setattr(status, "open_catalog", opened)
+    monkeypatch.setattr(status, "open_metadata", opened)
     monkeypatch.setattr(type(config.lake), "is_new", False)
     a, b, c = sorted(list_pipelines(config), key=lambda found: found.name)
     assert (c.state, c.waits_for, c.problem) == ("waiting", ("logs.clicks",), None)

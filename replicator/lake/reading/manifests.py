@@ -1,0 +1,96 @@
+"""Read the lists of a snapshot's manifests, and the manifests. Format: Iceberg's table spec, "Manifests"."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+
+from replicator.lake.reading.files import Files
+
+POSITION_DELETES: Final = 1
+EQUALITY_DELETES: Final = 2
+"""Values of `FileEntry.content`; 0 are data."""
+_ADDED: Final = 1
+_DELETED: Final = 2
+"""Values of the status of an entry; 0 is an entry of an earlier manifest."""
+_PATH_ID: Final = 2147483546
+"""Field id of `file_path` in position-delete files; Iceberg's table spec, "Reserved Field IDs"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest: a list of files. It lists either data files or delete files."""
+
+    path: str
+    has_deletes: bool
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A data file or delete file of a snapshot.
+
+    Attributes:
+        content: 0 for data, or `POSITION_DELETES`, or `EQUALITY_DELETES`.
+        sequence: the sequence number of the commit that added it; 0 if there is none.
+        is_vector: whether it is a deletion vector.
+        data_file: the only data file to which deletes of positions apply; None if there may be several.
+    """
+
+    path: str
+    content: int
+    rows: int
+    sequence: int
+    is_vector: bool
+    data_file: str | None
+
+
+def read_manifests(files: Files, manifest_list: str) -> list[Manifest]:
+    """Read the list of a snapshot's manifests.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    return [
+        Manifest(found["manifest_path"], found.get("content") == 1, found.get("sequence_number") or 0)
+        for found in _records(files, manifest_list)
+    ]
+
+
+def read_entries(files: Files, manifest: Manifest) -> Iterator[FileEntry]:
+    """Yield the files that a manifest lists, without those that its commit removed. Raises as `read_manifests`."""
+    for found in _records(files, manifest.path):
+        if found["status"] == _DELETED:
+            continue
+        file, sequence = found["data_file"], found.get("sequence_number")
+        if sequence is None and found["status"] == _ADDED:
+            # It was not known yet when the manifest was written.
+            sequence = manifest.sequence
+        yield FileEntry(
+            file["file_path"],
+            file.get("content") or 0,
+            file["record_count"],
+            sequence or 0,
+            file["file_format"].upper() == "PUFFIN",
+            file.get("referenced_data_file") or _only_path(file),
+        )
+
+
+def _records(files: Files, location: str) -> Iterator[dict[str, Any]]:
+    with files.open(location) as stream:
+        try:
+            yield from fastavro.reader(stream)  # type: ignore[misc]
+        except EOFError as error:
+            raise ValueError(f"{location} is cut off") from error
+
+
+def _only_path(file: Mapping[str, Any]) -> str | None:
+    """Return the only path in a position-delete file; None if there may be several. Bounds of paths are exact."""
+    lower, upper = (_bound(file.get(name)) for name in ("lower_bounds", "upper_bounds"))
+    return lower.decode() if lower is not None and lower == upper else None
+
+
+def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
+    return next((bytes(bound["value"]) for bound in bounds or () if bound["key"] == _PATH_ID), None)
