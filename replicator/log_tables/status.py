@@ -18,7 +18,6 @@ from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.rows.counts import row_count
 from replicator.log_tables.paused import LogPause, log_pauses_in
 from replicator.log_tables.progress import lacks
-from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
 from replicator.sources.kafka.topic_states import TopicState, topic_states
 
 NEW: Final = "new"
@@ -82,6 +81,9 @@ def list_log_tables(config: Config, quarantined: Counter[str | None]) -> tuple[L
 
 
 def _topics(log: KafkaLog, topics: set[str]) -> tuple[Mapping[str, TopicState], str | None]:
+    # Few mirrors have log tables.
+    from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin  # noqa: PLC0415
+
     try:
         admin = KafkaAdmin(log, timeout_s=QUICK_S)
         return topic_states(admin, topics), None

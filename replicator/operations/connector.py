@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from replicator.config import Config
 from replicator.errors import ConfigError, ConnectError
-from replicator.sources.connector.connect import ConnectorState, KafkaConnect, failure_hint
+from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.failure import is_unreadable
 from replicator.sources.connector.policy import Observation
 from replicator.sources.connector.settings import ONLY_CAPTURED, connector_config, kafka_log, secrets_in
+from replicator.sources.connector.state import ConnectorState, failure_hint
 
 _WAITING = ("driver.autoReconnect",)
 """Options that make the connector wait for a MySQL server that does not respond."""

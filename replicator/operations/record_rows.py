@@ -20,8 +20,9 @@ from replicator.sources.archive.format import ArchivedRows
 from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.storage import Storage
-from replicator.sources.connector.connect import KafkaConnect, failure_hint
+from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.settings import connect_client, connector_config, kafka_log, secrets_in
+from replicator.sources.connector.state import failure_hint
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 
 _POLL_S: Final = 0.5

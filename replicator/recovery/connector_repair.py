@@ -20,9 +20,10 @@ from replicator.errors import ConnectError, LogError
 from replicator.model.position import SourcePosition
 from replicator.model.recorded import Record, records_in
 from replicator.model.table import TableId
-from replicator.sources.connector.connect import Connector, KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.policy import Observation
 from replicator.sources.connector.settings import connect_client, set_aside, setting_aside
+from replicator.sources.connector.state import Connector
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.telemetry import get_logger
 

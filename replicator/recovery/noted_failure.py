@@ -9,8 +9,8 @@ import time
 from typing import Final
 
 from replicator.config import Config
-from replicator.sources.connector.connect import lost_binlog
 from replicator.sources.connector.failure import Failure, failure_in
+from replicator.sources.connector.state import lost_binlog
 
 _STATEMENT_S: Final = 60.0
 """A connector that cannot parse a statement for longer than this is left to the usual restarts."""

@@ -20,7 +20,7 @@ from replicator.runner.build import Supervision
 from replicator.runner.kafka_log import open_kafka_log
 from replicator.runner.pipelines import refresh_once
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
-from replicator.runner.run_record import RunRecorder
+from replicator.runner.run_recorder import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.sessions import Sessions, open_mirror, sole_process
 from replicator.runner.signals import reload_on_hangup, stop_on_signals

@@ -19,7 +19,8 @@ from replicator.config import ColumnRuleBook, Config
 from replicator.config.changes import changed_keys, refuse_fixed
 from replicator.errors import ReplicatorError
 from replicator.runner.kafka_log import FollowedLog, open_kafka_log
-from replicator.runner.run_record import ReloadOutcome, RunRecorder
+from replicator.runner.run_record import ReloadOutcome
+from replicator.runner.run_recorder import RunRecorder
 from replicator.sources.connector.settings import kafka_log
 from replicator.telemetry import get_logger
 

@@ -21,7 +21,7 @@ from replicator.runner.lock import only_one
 from replicator.runner.log_tables import append_once, following_logs
 from replicator.runner.pipelines import following_pipelines, refresh_once
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
-from replicator.runner.run_record import RunRecorder
+from replicator.runner.run_recorder import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
 from replicator.runner.signals import stop_on_signals
 from replicator.runner.stream import KafkaStream, follow

@@ -17,7 +17,7 @@ from replicator.config import Config, KafkaLog
 from replicator.errors import ConfigError, ConnectError, NotCaughtUp, ReplicatorError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.recovery.noted_failure import NotedFailure
-from replicator.sources.connector.connect import KafkaConnect, failure_hint
+from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.policy import (
     LIMITS,
     MISSING,
@@ -28,6 +28,7 @@ from replicator.sources.connector.policy import (
     WaitLimits,
 )
 from replicator.sources.connector.settings import connect_client
+from replicator.sources.connector.state import failure_hint
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.watch")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from replicator.config import load
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
-from replicator.runner.run_record import RunRecorder
+from replicator.runner.run_recorder import RunRecorder
 from replicator.runner.signals import reload_on_hangup, stop_on_signals
 
 

@@ -21,8 +21,9 @@ from replicator.operations.stack import Endpoints, LocalStack, Options
 from replicator.operations.stack.client import connect_as_root
 from replicator.operations.stack.mysql_program import series
 from replicator.sources.binlog.scan import BinlogFile
-from replicator.sources.connector.connect import KafkaConnect, failure_hint, lost_binlog
+from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.settings import connector_config, secrets_in
+from replicator.sources.connector.state import failure_hint, lost_binlog
 
 CONNECTOR: Final = "binlog-import"
 STUCK_S: Final = 300.0

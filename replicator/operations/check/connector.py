@@ -9,9 +9,9 @@ from replicator.model.common import listing
 from replicator.model.events import ADD_FIELDS
 from replicator.operations.check.log_facts import TopicFacts
 from replicator.operations.check.result import DAY_S, CheckResult, days, fail, ok, warn
-from replicator.sources.connector.connect import Connector, failure_hint
 from replicator.sources.connector.policy import Observation
 from replicator.sources.connector.settings import differing_selection
+from replicator.sources.connector.state import Connector, failure_hint
 from replicator.sources.kafka.topic_patterns import topic_pattern
 
 _FLATTENS = "ExtractNewRecordState"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from replicator.config import KafkaLog
 from replicator.config.log_tables import LogTableConfig
 from replicator.sources.archive.joints import LiveTopic
-from replicator.sources.connector.connect import Connector, KafkaConnect
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.state import Connector
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from replicator.sources.connector.connect import ConnectorState, failure_hint, lost_connection, resume_hint
+from replicator.sources.connector.state import ConnectorState, failure_hint, lost_connection, resume_hint
 
 MISSING: Final = "MISSING"
 """No connector has the mirror's topic prefix."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from replicator.sources.kafka.admin import KafkaAdmin
+if TYPE_CHECKING:
+    from replicator.sources.kafka.admin import KafkaAdmin
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class TopicState:
     ends: Mapping[int, int] = field(default_factory=dict)
 
 
-def topic_states(admin: KafkaAdmin, topics: Collection[str]) -> dict[str, TopicState]:
+def topic_states(admin: "KafkaAdmin", topics: Collection[str]) -> dict[str, TopicState]:
     """Return the state of each of some topics that exists. Raises LogUnavailable."""
     partitions = {topic: numbers for topic, numbers in admin.partitions().items() if topic in topics}
     ids = admin.topic_ids(partitions)

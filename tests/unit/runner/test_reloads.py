@@ -9,7 +9,8 @@ import pytest
 
 from replicator.config import Config, load
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
-from replicator.runner.run_record import ReloadOutcome, RunRecorder, read_record
+from replicator.runner.run_record import ReloadOutcome, read_record
+from replicator.runner.run_recorder import RunRecorder
 from tests.support.config_files import GOOD, load_text
 from tests.support.mirror import until
 from tests.support.mock_broker import MockBroker

@@ -11,7 +11,8 @@ import pytest
 from replicator.config import Config
 from replicator.model.common import now_ms
 from replicator.runner import run_record
-from replicator.runner.run_record import RunRecord, RunRecorder, read_record, write_record
+from replicator.runner.run_record import RunRecord, read_record, write_record
+from replicator.runner.run_recorder import RunRecorder
 from tests.support.config import minimal_config
 from tests.support.mirror import until
 

@@ -7,8 +7,9 @@ import pytest
 
 from replicator.config import Config, KafkaLog
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.sources import oldest_unread
-from replicator.sources.oldest_unread import first_times, read_oldest
+from replicator.sources.binlog import download
+from replicator.sources.kafka.first_events import first_times
+from replicator.sources.oldest_unread import read_oldest
 from replicator.sources.source_view import SourceView
 from tests.support.config import minimal_config
 from tests.support.mock_broker import MockBroker
@@ -56,7 +57,7 @@ def test_first_transaction_after_what_is_known_to_be_read(
         asked.append((file, pos))
         return 7
 
-    monkeypatch.setattr(oldest_unread, "first_commit_s", first_commit)
+    monkeypatch.setattr(download, "first_commit_s", first_commit)
     # The lake has a change that the connector has not confirmed yet.
     seen = ("mysql-bin.000002", 300)
     assert read_oldest(config(broker), BEHIND, {}, seen).in_source_ms == 7_000

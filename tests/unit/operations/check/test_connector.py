@@ -13,8 +13,8 @@ from replicator.operations.check.connector import check_connector as check
 from replicator.operations.check.connector import check_selection, check_topics, losses
 from replicator.operations.check.log_facts import TopicFacts, read_topics
 from replicator.operations.check.result import CheckResult
-from replicator.sources.connector.connect import Connector, ConnectorState, failure_hint
 from replicator.sources.connector.settings import table_selection
+from replicator.sources.connector.state import Connector, ConnectorState, failure_hint
 from tests.support.config import minimal_config
 
 SAFE = {

@@ -8,9 +8,9 @@ import pytest
 
 from replicator.config import KafkaLog
 from replicator.errors import ConnectError
-from replicator.sources.connector.connect import (
+from replicator.sources.connector.connect import KafkaConnect
+from replicator.sources.connector.state import (
     ConnectorState,
-    KafkaConnect,
     cause,
     failure_hint,
     lost_binlog,
