@@ -11,12 +11,13 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
-
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from typing import TYPE_CHECKING, Final
 
 from replicator.errors import ArchiveError
 from replicator.locks import FileLock, LockHeld
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _LOCK_NAME: Final = ".lock"
@@ -80,7 +81,7 @@ class ObjectStorage:
     machine is detected when it has replaced the manifest, see `ArchiveWriter`.
     """
 
-    def __init__(self, location: str, files: FileSystem, folder: str, locks: Path) -> None:
+    def __init__(self, location: str, files: "FileSystem", folder: str, locks: Path) -> None:
         self.location = location
         self.writer_suffix = f"-{secrets.token_hex(4)}"
         self._files = files
@@ -98,6 +99,9 @@ class ObjectStorage:
         return content
 
     def sizes(self, folder: str) -> dict[str, int]:
+        # Slow to import, and not needed for a folder on the disks.
+        from pyarrow.fs import FileSelector, FileType  # noqa: PLC0415
+
         selector = FileSelector(self._address(folder), allow_not_found=True)
         return {
             f"{folder}/{info.base_name}": int(info.size)
