@@ -107,6 +107,23 @@ class Explained:
     full: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A pipeline and how it is kept current; None if it is invalid."""
+
+    status: PipelineStatus
+    plan: Plan | History | None
+
+    def explained(self) -> Explained:
+        match self.plan:
+            case None:
+                return Explained(self.status)
+            case History():
+                return Explained(self.status, tuple(explained_history(self.plan)))
+        steps = tuple((step.view, step.sql) for step in (*self.plan.before, *self.plan.steps))
+        return Explained(self.status, tuple(explained(self.plan)), steps, self.plan.full)
+
+
 def list_pipelines(config: Config) -> list[PipelineStatus]:
     """Return all pipelines, each after those that it reads; then those whose file cannot be used.
 
@@ -114,7 +131,7 @@ def list_pipelines(config: Config) -> list[PipelineStatus]:
         LakeUnavailable: the catalog cannot be read.
     """
     files = read_pipelines(config)
-    found = [found.status for found in _explain(config, files, files.pipelines)]
+    found = [found.status for found in _read(config, files, files.pipelines)]
     return [*found, *(_broken(name, broken) for name, broken in files.broken.items())]
 
 
@@ -129,7 +146,7 @@ def show_pipeline(config: Config, name: str) -> tuple[Explained, ...]:
     files = read_pipelines(config)
     chosen(files, [name], config)
     related = _related(files, files.chosen([name])[0], config.lake.pipelines_namespace)
-    found = _explain(config, files, related)
+    found = [known.explained() for known in _read(config, files, related)]
     return (next(e for e in found if e.status.name == name), *found)
 
 
@@ -156,13 +173,13 @@ def _broken(name: str, broken: Broken) -> PipelineStatus:
     )
 
 
-def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition | History]) -> list[Explained]:
+def _read(config: Config, files: PipelineFiles, wanted: Sequence[Definition | History]) -> list[_Found]:
     if config.lake.is_new:
         # Without a lake, nothing is known of the tables.
         return [
             _history(wanted, None, {})
             if isinstance(wanted, History)
-            else Explained(_status(config, wanted, None, None, {}))
+            else _Found(_status(config, wanted, None, None, {}), None)
             for wanted in wanted
         ]
     with open_metadata(config.lake) as catalog:
@@ -171,14 +188,14 @@ def _explain(config: Config, files: PipelineFiles, wanted: Sequence[Definition |
         found = [
             _history(wanted, known, pauses)
             if isinstance(wanted, History)
-            else _explained(config, wanted, known, pauses)
+            else _pipeline(config, wanted, known, pauses)
             for wanted in wanted
         ]
         checks = read_checks(config.lake, catalog)
     return [replace(e, status=replace(e.status, checks=checks.get(e.status.name, ()))) for e in found]
 
 
-def _history(history: History, known: "KnownTables | None", pauses: Mapping[str, Pause]) -> Explained:
+def _history(history: History, known: "KnownTables | None", pauses: Mapping[str, Pause]) -> _Found:
     result = None if known is None else known.load(history.table)
     record = None if result is None else record_of(result.properties.get(RECORD_KEY), history.name)
     pause = pauses.get(history.name)
@@ -197,12 +214,12 @@ def _history(history: History, known: "KnownTables | None", pauses: Mapping[str,
         problem=None if pause is None else pause.reason,
         hint=None if pause is None else pause.hint,
     )
-    return Explained(status, tuple(explained_history(history)))
+    return _Found(status, history)
 
 
-def _explained(
+def _pipeline(
     config: Config, definition: Definition, known: "KnownTables", pauses: Mapping[str, Pause]
-) -> Explained:
+) -> _Found:
     plan, problem = None, None
     waits_for = known.missing_results(definition)
     try:
@@ -212,10 +229,7 @@ def _explained(
         problem = None if waits_for else error
     result = known.load(definition.output(config.lake.pipelines_namespace))
     status = _status(config, definition, result, plan, pauses, known.lost(definition) or problem, waits_for)
-    if plan is None:
-        return Explained(status)
-    steps = tuple((step.view, step.sql) for step in (*plan.before, *plan.steps))
-    return Explained(status, tuple(explained(plan)), steps, plan.full)
+    return _Found(status, plan)
 
 
 def _status(

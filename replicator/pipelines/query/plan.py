@@ -27,9 +27,10 @@ function (`Step.call`). `Plan.columns` is empty then: only Spark tells them.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from replicator.model.changelog import change_column
@@ -63,7 +64,7 @@ class Rule(StrEnum):
     """As a whole."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """How a result is brought up to date; see the top of this module.
 
@@ -81,7 +82,7 @@ class Plan:
         fingerprint: a hash of all that decides the rows; a result of another one must be recomputed.
         keep_expired: whether rows stay in the result that were deleted from a log table.
         undivided: the inputs of which a function gets all rows in `steps`: if one changed, the whole must be computed.
-        portable: the views and queries of `steps` for DuckDB, which gives the same; none if only Spark does.
+        translate: returns `portable`.
     """
 
     pipeline: str
@@ -103,7 +104,15 @@ class Plan:
     fingerprint: str
     keep_expired: bool
     undivided: tuple[TableName, ...] = ()
-    portable: tuple[tuple[str, str], ...] = ()
+    translate: Callable[[], tuple[tuple[str, str], ...]] = field(default=tuple, compare=False, repr=False)
+
+    @cached_property
+    def portable(self) -> tuple[tuple[str, str], ...]:
+        """The views and queries of `steps` for DuckDB, which gives the same; none if only Spark does.
+
+        They are made when they are needed: that takes as long as all else, and the state of a pipeline needs none.
+        """
+        return self.translate()
 
     @property
     def is_portable(self) -> bool:
@@ -291,7 +300,7 @@ class _Planner:
             checks=definition.expectations,
             fingerprint=self._fingerprint(grouped),
             keep_expired=definition.keep_expired,
-            portable=portable_steps(self.analysed, steps, views),
+            translate=lambda: portable_steps(self.analysed, steps, views),
         )
 
     def _kept(self) -> str:
