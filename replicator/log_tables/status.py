@@ -8,12 +8,8 @@ from typing import Any, Final
 from replicator.config import Config, KafkaLog
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import LogUnavailable
-from replicator.lake.reading.catalog import (
-    MetadataCatalog,
-    load_readable,
-    namespace_properties,
-    open_metadata,
-)
+from replicator.lake.reading.catalog import MetadataCatalog, load_readable, namespace_properties
+from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.rows.counts import row_count
 from replicator.log_tables.paused import LogPause, log_pauses_in

@@ -15,9 +15,9 @@ from replicator.config import Config, MaintenanceConfig
 from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
 from replicator.lake.catalog.tables import Lake, LakeTable
-from replicator.lake.reading.catalog import open_metadata
 from replicator.lake.reading.folder_reader import read_folders
 from replicator.lake.reading.folders import TableFolders
+from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata
 from replicator.log_tables.retention import delete_expired, expired_before
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps

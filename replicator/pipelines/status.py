@@ -10,12 +10,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, PipelineError, ReplicatorError
-from replicator.lake.reading.catalog import (
-    MetadataCatalog,
-    load_readable,
-    namespace_properties,
-    open_metadata,
-)
+from replicator.lake.reading.catalog import MetadataCatalog, load_readable, namespace_properties
+from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.rows.counts import row_count
 from replicator.model.table import LOG_TOPIC_KEY

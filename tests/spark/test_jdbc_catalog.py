@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from replicator.config import CATALOG_NAME, Config
-from replicator.lake.reading.reader import catalog_properties
+from replicator.lake.reading.settings import catalog_properties
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, created
 

@@ -1,27 +1,16 @@
-"""Read what the lake's catalog and the metadata of its tables say, without PyIceberg if the catalog is a SQLite file.
+"""Load tables and properties of namespaces from the lake's catalog: PyIceberg's, or that of `open_metadata`."""
 
-Commands that read rows open the catalog with `reader`, which imports PyIceberg, PyArrow and SQLAlchemy: that takes a
-second of CPU time. The functions here that take a catalog work with both.
-"""
-
-import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-from replicator.config import CATALOG_NAME, LakeConfig
+from replicator.config import LakeConfig
 from replicator.errors import LakeUnavailable
-from replicator.lake.reading.files import Files, LakeFiles
 from replicator.lake.reading.manifests import read_manifests
 from replicator.lake.reading.table_metadata import TableMetadata
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog as IcebergCatalog
 
 _PARALLEL_LOADS: Final = 8
 _Loaded = TypeVar("_Loaded")
@@ -43,28 +32,6 @@ class Catalog(Protocol[_Loaded_co]):
 MetadataCatalog = Catalog[TableMetadata]
 
 
-@contextmanager
-def open_metadata(lake: LakeConfig) -> Iterator[MetadataCatalog]:
-    """Open the lake's catalog for reading the metadata of tables.
-
-    Raises:
-        LakeUnavailable: the catalog does not exist or cannot be opened, or an access to it fails.
-    """
-    if lake.catalog_file is None:
-        # Other catalogs have clients and ways to log in of their own.
-        from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415 - it takes a second to import
-
-        with open_catalog(lake) as catalog:
-            yield _OtherCatalog(catalog)
-        return
-    require_file(lake.catalog_file)
-    try:
-        with closing(sqlite3.connect(lake.catalog_file, check_same_thread=False)) as connection:
-            yield _SqliteCatalog(connection, LakeFiles(lake))
-    except (sqlite3.Error, OSError) as error:
-        raise unavailable(lake, error) from error
-
-
 def require_file(file: Path) -> None:
     """Raise LakeUnavailable if a catalog's file does not exist; opening it would create an empty file."""
     if not file.exists():
@@ -81,66 +48,6 @@ def unavailable(lake: LakeConfig, error: Exception) -> LakeUnavailable:
         f"the {lake.catalog} catalog cannot be used: {reason.splitlines()[0]}",
         "check lake.uri and lake.options; if the catalog is a service, check that it is running and reachable",
     )
-
-
-class _SqliteCatalog:
-    """The two tables of a JDBC catalog in a SQLite file, as Iceberg's JdbcCatalog lays them out. Thread-safe."""
-
-    def __init__(self, connection: sqlite3.Connection, files: Files) -> None:
-        connection.row_factory = sqlite3.Row
-        self._connection, self._files, self._lock = connection, files, threading.Lock()
-
-    def list_namespaces(self) -> list[tuple[str, ...]]:
-        rows = self._rows(
-            "SELECT table_namespace FROM iceberg_tables WHERE catalog_name = :catalog "
-            "UNION SELECT namespace FROM iceberg_namespace_properties WHERE catalog_name = :catalog"
-        )
-        return sorted({(name.partition(".")[0],) for (name,) in rows})
-
-    def list_tables(self, namespace: str) -> list[tuple[str, ...]]:
-        return [(*namespace.split("."), row["table_name"]) for row in self._tables(namespace)]
-
-    def load_table(self, identifier: tuple[str, str]) -> TableMetadata:
-        namespace, name = identifier
-        rows = self._tables(namespace, name)
-        if not rows or rows[0]["metadata_location"] is None:
-            raise NoSuchTableError(f"there is no table {namespace}.{name}")
-        return TableMetadata.read(namespace, name, rows[0]["metadata_location"], self._files)
-
-    def load_namespace_properties(self, namespace: str) -> dict[str, str]:
-        rows = self._rows(
-            "SELECT property_key, property_value FROM iceberg_namespace_properties "
-            "WHERE catalog_name = :catalog AND namespace = :namespace",
-            namespace=namespace,
-        )
-        return {row["property_key"]: row["property_value"] for row in rows}
-
-    def _tables(self, namespace: str, name: str | None = None) -> list[sqlite3.Row]:
-        rows = self._rows(
-            "SELECT * FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace "
-            "AND (:name IS NULL OR table_name = :name)",
-            namespace=namespace,
-            name=name,
-        )
-        # Catalogs of the older layout have no views, and no column that tells them from tables.
-        return [row for row in rows if dict(row).get("iceberg_type") in (None, "TABLE")]
-
-    def _rows(self, statement: str, **values: str | None) -> list[sqlite3.Row]:
-        with self._lock:
-            return self._connection.execute(statement, {"catalog": CATALOG_NAME, **values}).fetchall()
-
-
-class _OtherCatalog:
-    """A catalog that PyIceberg reads."""
-
-    def __init__(self, catalog: "IcebergCatalog") -> None:
-        self._catalog = catalog
-        self.list_namespaces = catalog.list_namespaces
-        self.list_tables = catalog.list_tables
-        self.load_namespace_properties = catalog.load_namespace_properties
-
-    def load_table(self, identifier: tuple[str, str]) -> TableMetadata:
-        return TableMetadata.of(self._catalog.load_table(identifier))
 
 
 def load_table(catalog: Catalog[_Loaded], namespace: str, name: str) -> _Loaded | None:

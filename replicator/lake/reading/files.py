@@ -56,6 +56,6 @@ class LakeFiles:
         # PyIceberg takes half a second to import, and most lakes are folders.
         from pyiceberg.io import load_file_io  # noqa: PLC0415
 
-        from replicator.lake.reading.reader import catalog_properties  # noqa: PLC0415
+        from replicator.lake.reading.settings import catalog_properties  # noqa: PLC0415
 
         return StoreFiles(load_file_io(catalog_properties(self._lake), location))

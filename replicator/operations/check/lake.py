@@ -11,7 +11,8 @@ from typing import Final
 from replicator.config import Config, LakeConfig
 from replicator.errors import ReplicatorError
 from replicator.lake.properties import recorded_purges
-from replicator.lake.reading.catalog import namespace_properties, open_metadata
+from replicator.lake.reading.catalog import namespace_properties
+from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.maintenance.plan import MOST_MANIFESTS, Step
 from replicator.maintenance.table_reader import (
     TableCondition,
@@ -88,7 +89,7 @@ def _remote_warehouse(lake: LakeConfig, warehouse: str) -> CheckResult:
     # Heavy, and most lakes are folders.
     from pyiceberg.io import load_file_io  # noqa: PLC0415
 
-    from replicator.lake.reading.reader import catalog_properties  # noqa: PLC0415
+    from replicator.lake.reading.settings import catalog_properties  # noqa: PLC0415
 
     probe = f"{warehouse.rstrip('/')}/.replicator-check-{uuid.uuid4().hex}"
     try:

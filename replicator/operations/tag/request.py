@@ -8,13 +8,8 @@ from typing import Final
 from replicator.config import Config, KafkaLog
 from replicator.errors import CheckFailed, LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY
-from replicator.lake.reading.catalog import (
-    MetadataCatalog,
-    load_readable,
-    namespace_properties,
-    open_metadata,
-    tables_in,
-)
+from replicator.lake.reading.catalog import MetadataCatalog, load_readable, namespace_properties, tables_in
+from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.table_metadata import TableMetadata
 from replicator.lake.reading.tags import TagStatus, read_tag_records, tag_status

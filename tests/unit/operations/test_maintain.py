@@ -13,7 +13,7 @@ from replicator.config import CATALOG_NAME, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.quarantine import QUARANTINE
 from replicator.lake.reading.folder_reader import read_folders
-from replicator.lake.reading.reader import sqlalchemy_uri
+from replicator.lake.reading.settings import sqlalchemy_uri
 from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress

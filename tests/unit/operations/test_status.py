@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, UsageError
 from replicator.lake.properties import PAUSED_KEY
-from replicator.lake.reading.reader import sqlalchemy_uri
+from replicator.lake.reading.settings import sqlalchemy_uri
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.commit_marker import MARKER_KEY
 from replicator.model.common import now_ms

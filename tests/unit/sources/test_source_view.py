@@ -9,7 +9,8 @@ import pytest
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.sources.connector.policy import MISSING, UNREACHABLE
-from replicator.sources.source_view import SourceView, read_source
+from replicator.sources.source_reader import read_source
+from replicator.sources.source_view import SourceView
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
 

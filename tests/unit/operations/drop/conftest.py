@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import CATALOG_NAME, Config
-from replicator.lake.reading.reader import sqlalchemy_uri
+from replicator.lake.reading.settings import sqlalchemy_uri
 from tests.support.config import minimal_config
 from tests.support.dropped_lake import write
 
