@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.support.marked_lake import marker, write
+from tests.support.mock_broker import MockBroker
 
 CONFIG = """
 [mirror]
@@ -26,12 +27,24 @@ uri = "jdbc:sqlite:lake/catalog.db"
 warehouse = "lake"
 namespace = "shop"
 """
-LOGS = {
-    "archive": 'kind = "archive"\npath = "recorded"',
-    "kafka": 'kind = "kafka"\nbootstrap_servers = "127.0.0.1:9"\ntopic_prefix = "p"',
-}
-ROWS = ("duckdb", "numpy", "pandas", "pyarrow", "pyiceberg.catalog", "pyiceberg.table", "pyspark")
-SERVERS = ("confluent_kafka", "pymysql", "requests", "sqlalchemy")
+ARCHIVE = 'kind = "archive"\npath = "recorded"'
+KAFKA = """
+kind = "kafka"
+bootstrap_servers = "BROKER"
+topic_prefix = "p"
+connect_url = "http://127.0.0.1:9"
+"""
+ROWS = (
+    "duckdb",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyiceberg.catalog",
+    "pyiceberg.table",
+    "pyspark",
+    "sqlalchemy",
+)
+SERVERS = ("confluent_kafka", "pymysql", "requests")
 PROGRAM = """
 import sys
 from replicator.cli.main import main
@@ -44,7 +57,7 @@ print("loaded:", *sys.modules)
 """
 
 
-@pytest.mark.parametrize(("log", "unwanted"), [("archive", ROWS + SERVERS), ("kafka", ROWS)])
+@pytest.mark.parametrize(("log", "unwanted"), [(ARCHIVE, ROWS + SERVERS), (KAFKA, ROWS)])
 def test_status_and_pipeline_list_load_no_large_library(
     tmp_path: Path, lake: SqlCatalog, log: str, unwanted: tuple[str, ...]
 ) -> None:
@@ -52,7 +65,8 @@ def test_status_and_pipeline_list_load_no_large_library(
         write(lake, (namespace, "orders"), {"id": [1, 2]}, marker(10))
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "a.sql").write_text("SELECT id FROM shop.orders")
-    (tmp_path / "shop.toml").write_text(CONFIG.replace("LOG", LOGS[log]))
+    broker = MockBroker()
+    (tmp_path / "shop.toml").write_text(CONFIG.replace("LOG", log).replace("BROKER", broker.servers))
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "shop.toml")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     report, _, loaded = done.stdout.partition("loaded:")
