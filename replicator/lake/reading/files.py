@@ -40,6 +40,7 @@ class LakeFiles:
 
     def __init__(self, lake: LakeConfig) -> None:
         self._lake = lake
+        self._stores: dict[str, StoreFiles] = {}
 
     def open(self, location: str) -> BinaryIO:
         path = self._local(location)
@@ -53,9 +54,13 @@ class LakeFiles:
         return None if "py-io-impl" in self._lake.options else local_path(location)
 
     def _store(self, location: str) -> StoreFiles:
-        # PyIceberg takes half a second to import, and most lakes are folders.
-        from pyiceberg.io import load_file_io  # noqa: PLC0415
+        """Return what opens files of a store: one client for each kind, since each has to log in."""
+        scheme = location.partition(":")[0]
+        if scheme not in self._stores:
+            # PyIceberg takes half a second to import, and most lakes are folders.
+            from pyiceberg.io import load_file_io  # noqa: PLC0415
 
-        from replicator.lake.reading.settings import catalog_properties  # noqa: PLC0415
+            from replicator.lake.reading.settings import catalog_properties  # noqa: PLC0415
 
-        return StoreFiles(load_file_io(catalog_properties(self._lake), location))
+            self._stores[scheme] = StoreFiles(load_file_io(catalog_properties(self._lake), location))
+        return self._stores[scheme]

@@ -74,7 +74,8 @@ class TableMetadata:
     def of(cls, table: "Table") -> "TableMetadata":
         """Return the metadata of a table that PyIceberg loaded."""
         *namespace, name = table.name()
-        values = json.loads(table.metadata.model_dump_json())
+        # PyIceberg refuses to write metadata of format version 3 as text.
+        values = table.metadata.model_dump(mode="json")
         return cls(".".join(namespace), name, table.metadata_location or None, values, StoreFiles(table.io))
 
     def name(self) -> tuple[str, ...]:

@@ -1,15 +1,17 @@
 """What is read of catalogs and metadata without PyIceberg, compared with what PyIceberg reads."""
 
 import gzip
+import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestContent
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 
 from replicator.config import CATALOG_NAME, Config
 from replicator.errors import LakeUnavailable
@@ -20,6 +22,7 @@ from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.settings import sqlalchemy_uri
 from replicator.lake.reading.table_metadata import TableMetadata
 from tests.support.config import minimal_config
+from tests.support.s3 import s3_bucket
 
 
 @pytest.fixture
@@ -119,6 +122,40 @@ def test_compressed_metadata(config: Config, lake: SqlCatalog) -> None:
     assert (
         TableMetadata.read("shop", "orders", f"file://{packed}", files).schema
         == TableMetadata.of(table).schema
+    )
+
+
+def test_metadata_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_bucket() as bucket:
+        settings = {"catalog": "jdbc", "uri": "jdbc:sqlite:catalog.db", "warehouse": bucket.url}
+        options = bucket.configured(monkeypatch)
+        config = minimal_config(tmp_path, lake={**settings, "namespace": "shop", "options": options})
+        uri = sqlalchemy_uri(config.lake.uri or "")
+        with closing(SqlCatalog(CATALOG_NAME, uri=uri, warehouse=bucket.url, **bucket.options)) as catalog:
+            catalog.create_namespace("shop")
+            expected = TableMetadata.of(changed_table(catalog))
+        unreadable: dict[str, str] = {}
+        with open_metadata(config.lake) as metadata:
+            found = readable_tables_in(metadata, "shop", unreadable)["orders"]
+        assert unreadable == {}
+        assert found.snapshots == expected.snapshots
+        assert found.files.size(found.location or "") == expected.files.size(expected.location or "")
+
+
+def test_metadata_of_format_version_3(config: Config, lake: SqlCatalog, tmp_path: Path) -> None:
+    """PyIceberg does not write it."""
+    file = Path(changed_table(lake).metadata_location.removeprefix("file://"))
+    newer = tmp_path / "v3.metadata.json"
+    newer.write_text(json.dumps(json.loads(file.read_text()) | {"format-version": 3, "next-row-id": 9}))
+    with open_metadata(config.lake) as catalog:
+        files = tables_in(catalog, "shop")["orders"].files
+    found = TableMetadata.read("shop", "orders", str(newer), files)
+    expected = TableMetadata.of(StaticTable.from_metadata(str(newer)))
+    assert (found.format_version, expected.format_version) == (3, 3)
+    assert (found.snapshots, found.tags, found.schema["fields"]) == (
+        expected.snapshots,
+        expected.tags,
+        expected.schema["fields"],
     )
 
 
