@@ -10,8 +10,6 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from zlib import crc32
 
-import pyarrow as pa
-
 from replicator.errors import BinlogError
 from replicator.model.table import TableId
 
@@ -212,6 +210,9 @@ def read_payload(body: memoryview) -> Iterator[Event]:
     compression, size = fields.get(2, 255), fields.get(3, 0)
     content = body[at:]
     if compression == 0:
+        # Slow to import; `status` looks at other events only.
+        import pyarrow as pa  # noqa: PLC0415
+
         content = memoryview(pa.decompress(bytes(content), size, codec="zstd", asbytes=True))
     elif compression != 255:
         raise BinlogError(f"a transaction has the unknown compression {compression}")
