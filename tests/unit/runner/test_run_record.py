@@ -10,7 +10,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.model.common import now_ms
-from replicator.runner import run_record
+from replicator.runner import run_record, run_recorder
 from replicator.runner.run_record import RunRecord, read_record, write_record
 from replicator.runner.run_recorder import RunRecorder
 from tests.support.config import minimal_config
@@ -19,7 +19,7 @@ from tests.support.mirror import until
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    monkeypatch.setattr(run_record, "_WRITE_S", 0.02)
+    monkeypatch.setattr(run_recorder, "_WRITE_S", 0.02)
     found = minimal_config()
     return found.model_copy(
         update={"mirror": found.mirror.model_copy(update={"state_dir": tmp_path / "state"})}
