@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from sqlalchemy import Connection, text
+
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, LogError, ReplicatorError
 from replicator.model.binlog import ConnectorOffset
@@ -17,7 +19,8 @@ from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.policy import MISSING, UNREACHABLE, Observation
 from replicator.sources.connector.settings import connect_client
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
-from replicator.sources.mysql.server import Queries, open_source, read_binlog_end, tables_in_source
+from replicator.sources.mysql.connection import connect, read_binlog_end
+from replicator.sources.mysql.tables import tables_in_source
 from replicator.sources.source_view import Ends, SourceView
 
 _SLOW_S: Final = 30
@@ -32,7 +35,7 @@ def read_servers(config: Config, log: KafkaLog, kafka_timeout_s: float | None) -
         return _with_log(SourceView(""), log, kafka_timeout_s)
     view = SourceView("", is_asked=True)
     try:
-        with open_source(config.source, _SLOW_S) as connection:
+        with connect(config.source, read_timeout=_SLOW_S) as connection:
             view = replace(view, end=read_binlog_end(connection))
             tables = tables_in_source(connection, config)
             view = _with_log(_with_connector(view, client, prefix), log, kafka_timeout_s)
@@ -71,7 +74,7 @@ def _kafka_ends(log: KafkaLog, timeout_s: float | None) -> Ends:
     return admin.end_offsets((name, partition) for name, ps in topics.items() for partition in ps)
 
 
-def _with_missing(view: SourceView, connection: Queries, tables: Sequence[TableId]) -> SourceView:
+def _with_missing(view: SourceView, connection: Connection, tables: Sequence[TableId]) -> SourceView:
     """Classify tables without events as empty or unread: a snapshot creates no topic for an empty table."""
     if view.ends is None:
         return view
@@ -80,7 +83,13 @@ def _with_missing(view: SourceView, connection: Queries, tables: Sequence[TableI
     unread: list[str] = []
     missing = [t for t in tables if view.prefix + topic_name(t) not in written]
     for table in missing[:_LOOKED_AT]:
-        query = f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})"
-        [(has_rows,)] = connection.exec_driver_sql(query)
+        has_rows = connection.scalar(
+            text(f"SELECT EXISTS (SELECT 1 FROM {_escaped(table.database, table.name)})")
+        )
         (unread if has_rows else empty).append(str(table))
     return replace(view, empty=tuple(empty), unread=tuple(unread))
+
+
+def _escaped(*names: str) -> str:
+    """Quote a name for SQL text in which a colon starts a parameter."""
+    return quoted(*names).replace(":", "\\:")

@@ -20,9 +20,8 @@ from replicator.model.binlog import BinlogEnd
 from replicator.model.common import quoted
 from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
-from replicator.sources.mysql.connection import connect
+from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
-from replicator.sources.mysql.server import read_binlog_end
 from replicator.verify.canonical import combined_hash
 from replicator.verify.chunks import BucketChunks, KeyRange
 from replicator.verify.compared_table import ComparedTable

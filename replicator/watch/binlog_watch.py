@@ -25,8 +25,7 @@ from replicator.sources.binlog.deviations import Deviation, DeviationKind, RowCh
 from replicator.sources.connector.settings import connect_client
 from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.deviation_reader import DeviationReader
-from replicator.sources.mysql.server import tables_in_source
-from replicator.sources.mysql.tables import changed_in_source
+from replicator.sources.mysql.tables import changed_in_source, tables_in_source
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.binlog")

@@ -19,8 +19,7 @@ from replicator.lake.reading.source_names import mirrored_tables
 from replicator.model.common import matches, now_ms
 from replicator.model.table import TableId
 from replicator.model.verified import VerifiedTable, verified_in
-from replicator.sources.mysql.connection import connect
-from replicator.sources.mysql.server import server_version
+from replicator.sources.mysql.connection import connect, server_version
 from replicator.sources.mysql.tables import read_cascades
 from replicator.verify.interruption import Interruption
 from replicator.verify.mirror_check import Wanted, record, verify

@@ -281,8 +281,7 @@ class _SourceWatch:
         # SQLAlchemy takes a second to import, in which Java can start.
         from sqlalchemy import text  # noqa: PLC0415
 
-        from replicator.sources.mysql.connection import connect  # noqa: PLC0415
-        from replicator.sources.mysql.server import read_binlog_end  # noqa: PLC0415
+        from replicator.sources.mysql.connection import connect, read_binlog_end  # noqa: PLC0415
 
         with connect(self._config.source, read_timeout=_READ_TIMEOUT_S) as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT")

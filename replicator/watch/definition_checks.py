@@ -33,9 +33,9 @@ from replicator.recovery.request import Requests
 from replicator.schema.history.comparison import SourceDefinition, differences
 from replicator.schema.history.versions import SchemaVersion
 from replicator.sources.connector.settings import connect_client, differing_selection
-from replicator.sources.mysql.connection import connect
+from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.definitions import read_definitions
-from replicator.sources.mysql.server import read_binlog_end, tables_in_source
+from replicator.sources.mysql.tables import tables_in_source
 from replicator.sources.source_positions import source_positions
 from replicator.telemetry import get_logger
 

@@ -147,8 +147,7 @@ def read_end(config: Config) -> BinlogEnd:
     Raises:
         SourceError: it does not answer.
     """
-    from replicator.sources.mysql.connection import connect  # noqa: PLC0415
-    from replicator.sources.mysql.server import read_binlog_end  # noqa: PLC0415
+    from replicator.sources.mysql.connection import connect, read_binlog_end  # noqa: PLC0415
 
     with connect(config.source, read_timeout=_READ_TIMEOUT_S) as connection:
         return read_binlog_end(connection)

@@ -8,8 +8,7 @@ from replicator.config import load
 from replicator.errors import SourceUnavailable
 from replicator.model.position import SourcePosition
 from replicator.sources.compressed_positions import CompressedPositions
-from replicator.sources.mysql.connection import connect
-from replicator.sources.mysql.server import read_binlog_end
+from replicator.sources.mysql.connection import connect, read_binlog_end
 from tests.support.mirror import until
 from tests.support.source import SourceDatabase
 

@@ -8,8 +8,7 @@ import pytest
 
 from replicator.config import parse
 from replicator.sources.binlog.download import first_commit_s
-from replicator.sources.mysql.connection import connect
-from replicator.sources.mysql.server import read_binlog_end
+from replicator.sources.mysql.connection import connect, read_binlog_end
 from tests.support.source import SourceDatabase
 
 pytestmark = pytest.mark.stack

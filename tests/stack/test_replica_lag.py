@@ -9,9 +9,8 @@ from replicator.errors import PrivilegeError
 from replicator.model.table import TableId
 from replicator.operations.check.source_facts import read_source_facts
 from replicator.operations.check.tables import check_replicas
-from replicator.sources.mysql.connection import connect_to
+from replicator.sources.mysql.connection import MySqlServer, connect_to
 from replicator.sources.mysql.replication import ReplicaLag, read_replica_lag, watched_servers
-from replicator.sources.mysql.server import MySqlServer
 from replicator.sources.mysql.throttle import StopSignal, Throttle
 from tests.support.config import minimal_config
 from tests.support.mirror import until

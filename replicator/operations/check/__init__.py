@@ -102,8 +102,7 @@ def refuse_start(config: Config) -> None:
 
 
 def _refuse_login(config: Config) -> None:
-    from replicator.sources.mysql.connection import connect_to  # noqa: PLC0415 - heavy
-    from replicator.sources.mysql.server import MySqlServer  # noqa: PLC0415 - heavy
+    from replicator.sources.mysql.connection import MySqlServer, connect_to  # noqa: PLC0415 - heavy
 
     if config.source.password is not None:
         config.source.password.reveal()

@@ -20,7 +20,7 @@ from replicator.lake.files.driver_files import writable_rows, write_data
 from replicator.model.table import Column
 from replicator.model.types import LakeType
 from replicator.schema.types.table import Wire
-from replicator.sources.mysql.server import SESSION
+from replicator.sources.mysql.connection import SESSION
 from replicator.sources.mysql.table_rows import SourceColumn, SourceTable
 from replicator.telemetry import get_logger
 

@@ -37,9 +37,8 @@ from replicator.recovery.reader.source_rows import matched_columns
 from replicator.recovery.reader.staging import Staging
 from replicator.recovery.reader.waits import NewPartitions, PreparedRows
 from replicator.schema.history.order import binlog_key
-from replicator.sources.mysql.connection import connect
+from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
-from replicator.sources.mysql.server import read_binlog_end
 from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe
 from replicator.sources.mysql.throttle import OnWait, StopSignal, Throttle
 from replicator.sources.source_positions import known_offset, required_positions

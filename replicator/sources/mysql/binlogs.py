@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from replicator.model.binlog import BinaryLogs, BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
-from replicator.sources.mysql.server import read_binlog_end
+from replicator.sources.mysql.connection import read_binlog_end
 
 _HEAD_EVENTS: Final = 4
 """The events at the beginning of a file among which `Previous_gtids` is."""

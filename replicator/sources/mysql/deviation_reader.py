@@ -27,7 +27,7 @@ from replicator.sources.binlog.deviations import (
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
 from replicator.sources.mysql.binlogs import previous_gtids
-from replicator.sources.mysql.server import read_binlog_end
+from replicator.sources.mysql.connection import read_binlog_end
 from replicator.sources.mysql.tables import read_cascades
 
 _FILE_START: Final = 4

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from replicator.config import Config
-from replicator.sources.mysql.server import MySqlServer, server_version
+from replicator.sources.mysql.connection import MySqlServer, server_version
 
 _LACKS_PRIVILEGE: Final = 1227
 FILE_START: Final = 4

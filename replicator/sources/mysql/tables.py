@@ -14,7 +14,6 @@ from replicator.model.table import TableId
 from replicator.schema.ddl.dml import ChangedTables
 from replicator.sources.binlog.deviations import Cascade, changed_children
 from replicator.sources.mysql.connection import connect
-from replicator.sources.mysql.server import tables_in_source
 
 
 def included_tables(config: Config) -> list[TableId]:
@@ -49,6 +48,15 @@ def merge_tables(config: Config) -> list[TableId]:
     )
     with connect(config.source) as connection:
         found = [TableId(str(database), str(name)) for database, name in connection.execute(query)]
+    return [table for table in found if config.includes(str(table))]
+
+
+def tables_in_source(connection: Connection, config: Config) -> list[TableId]:
+    """Return the tables that the source has and the mirror includes."""
+    rows = connection.execute(
+        text("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'")
+    )
+    found = sorted(TableId(str(database), str(name)) for database, name in rows)
     return [table for table in found if config.includes(str(table))]
 
 

@@ -11,7 +11,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.support.marked_lake import marker, write
-from tests.support.mock_broker import MockBroker
 
 CONFIG = """
 [mirror]
@@ -27,24 +26,12 @@ uri = "jdbc:sqlite:lake/catalog.db"
 warehouse = "lake"
 namespace = "shop"
 """
-ARCHIVE = 'kind = "archive"\npath = "recorded"'
-KAFKA = """
-kind = "kafka"
-bootstrap_servers = "BROKER"
-topic_prefix = "p"
-connect_url = "http://127.0.0.1:9"
-"""
-ROWS = (
-    "duckdb",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pyiceberg.catalog",
-    "pyiceberg.table",
-    "pyspark",
-    "sqlalchemy",
-)
-SERVERS = ("confluent_kafka", "pymysql", "requests")
+LOGS = {
+    "archive": 'kind = "archive"\npath = "recorded"',
+    "kafka": 'kind = "kafka"\nbootstrap_servers = "127.0.0.1:9"\ntopic_prefix = "p"',
+}
+ROWS = ("duckdb", "numpy", "pandas", "pyarrow", "pyiceberg.catalog", "pyiceberg.table", "pyspark")
+SERVERS = ("confluent_kafka", "pymysql", "requests", "sqlalchemy")
 PROGRAM = """
 import sys
 from replicator.cli.main import main
@@ -57,7 +44,7 @@ print("loaded:", *sys.modules)
 """
 
 
-@pytest.mark.parametrize(("log", "unwanted"), [(ARCHIVE, ROWS + SERVERS), (KAFKA, ROWS)])
+@pytest.mark.parametrize(("log", "unwanted"), [("archive", ROWS + SERVERS), ("kafka", ROWS)])
 def test_status_and_pipeline_list_load_no_large_library(
     tmp_path: Path, lake: SqlCatalog, log: str, unwanted: tuple[str, ...]
 ) -> None:
@@ -65,8 +52,7 @@ def test_status_and_pipeline_list_load_no_large_library(
         write(lake, (namespace, "orders"), {"id": [1, 2]}, marker(10))
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "a.sql").write_text("SELECT id FROM shop.orders")
-    broker = MockBroker()
-    (tmp_path / "shop.toml").write_text(CONFIG.replace("LOG", log).replace("BROKER", broker.servers))
+    (tmp_path / "shop.toml").write_text(CONFIG.replace("LOG", LOGS[log]))
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "shop.toml")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     report, _, loaded = done.stdout.partition("loaded:")

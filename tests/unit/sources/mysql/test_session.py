@@ -3,8 +3,7 @@
 from urllib.parse import parse_qs, urlsplit
 
 from replicator.config import SourceConfig
-from replicator.sources.mysql.connection import jdbc_url
-from replicator.sources.mysql.server import SESSION
+from replicator.sources.mysql.connection import SESSION, jdbc_url
 
 NAMES = ("time_zone", "sql_mode", "character_set_results", "sql_select_limit", "max_execution_time")
 
