@@ -80,7 +80,8 @@ class LogDecoding:
         """Decode records: partition, offset, timestamp (ms), key, value, and headers if they are wanted."""
         values = values_of(records)
         if unread := self.unread_writers(values):
-            return Decoded(records.slice(0, 0), BAD.empty_table(), writers=unread)
+            # Without the columns of records: those of the table may have the same names.
+            return Decoded(records.slice(0, 0).select([]), BAD.empty_table(), writers=unread)
         parsed = self._parse(values)
         found = self.unknown(values, parsed)
         columns, reason = self._columns(parsed, len(values))

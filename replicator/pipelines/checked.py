@@ -43,7 +43,9 @@ def read_checks(lake: LakeConfig, catalog: MetadataCatalog) -> dict[str, tuple[C
 
     since = (datetime.now(UTC) - _SHOWN).isoformat()
     with open_catalog(lake) as reading:
-        table = reading.load_table((lake.ops_namespace, PIPELINE_CHECKS))
+        table = load_table(reading, lake.ops_namespace, PIPELINE_CHECKS)
+        if table is None:
+            return {}
         rows: list[dict[str, Any]] = table.scan(f"checked_at >= '{since}'").to_arrow().to_pylist()
     found: dict[tuple[str, str], CheckStatus] = {}
     for row in sorted(rows, key=lambda row: row["checked_at"]):

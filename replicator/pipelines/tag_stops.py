@@ -18,7 +18,7 @@ from replicator.lake.tags import TagStore, has_tag
 from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
-from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.service import Pipelines
 from replicator.telemetry import get_logger
@@ -79,8 +79,7 @@ class TagStops:
     def _stops(self, pipelines: Pipelines, tag: TagRecord, boundary: Boundary, ends: LogEnds) -> bool:
         """Return whether refreshes stop at a tag: results lack it, and none is past its position."""
         names = pipelines.files.results(pipelines.config.lake.pipelines_namespace)
-        loaded = [table for name in names if (table := _loaded(pipelines, name)) is not None]
-        results = [(table, record) for table in loaded if (record := recorded_result(table)) is not None]
+        results = [found for name in names if (found := _loaded(pipelines, name)) is not None]
         if all(has_tag(table, tag.name) for table, _ in results):
             return False
         if (boundary.gtids is None) != (ends.boundary.gtids is None):
@@ -95,12 +94,14 @@ class TagStops:
         return True
 
 
-def _loaded(pipelines: Pipelines, name: TableName) -> LakeTable | None:
-    """Load a result; None if there is none, or if its refresh tells what is wrong with it."""
+def _loaded(pipelines: Pipelines, name: TableName) -> tuple[LakeTable, ResultRecord] | None:
+    """Load a result with its record; None if there is none, or if its refresh tells what is wrong with it."""
     try:
-        return pipelines.tables.load(name)
+        table = pipelines.tables.load(name)
+        record = None if table is None else recorded_result(table)
     except (ForeignTable, ForeignChange):
         return None
+    return None if table is None or record is None else (table, record)
 
 
 def _key(tag: TagRecord) -> tuple[str, int]:

@@ -7,6 +7,7 @@ import os
 import struct
 import uuid
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -73,7 +74,7 @@ def repetitive_columns(rows: pa.Table) -> list[str] | bool:
     """Return the columns whose values are worth a dictionary, as Parquet names them; True for all of them.
 
     Of a column with many different values, a dictionary takes a third of the time of writing, and makes files larger.
-    Few rows, and lists, get dictionaries.
+    All columns of few rows have dictionaries, and of rows with a list.
     """
     if rows.num_rows < _SAMPLE_ROWS:
         return True
@@ -140,8 +141,12 @@ def write_local(style: FileStyle, label: str, rows: pa.Table) -> WrittenFile:
 
 
 def remove_local(style: FileStyle, label: str, kept: Collection[str]) -> None:
-    """Remove the files that were written with a label, also partly, except those at the paths `kept`."""
+    """Remove the files that were written with a label, also partly, except those at the paths `kept`.
+
+    Those that cannot be removed are left to maintenance, which deletes orphan files.
+    """
     folder = local_path(style.folder)
-    for file in [] if folder is None else folder.glob(f"{label}-*.parquet"):
-        if f"{style.folder}/{file.name}" not in kept:
-            file.unlink(missing_ok=True)
+    with suppress(OSError):
+        for file in [] if folder is None else folder.glob(f"{label}-*.parquet"):
+            if f"{style.folder}/{file.name}" not in kept:
+                file.unlink(missing_ok=True)

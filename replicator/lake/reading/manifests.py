@@ -1,5 +1,6 @@
 """Read the lists of a snapshot's manifests, and the manifests. Format: Iceberg's table spec, "Manifests"."""
 
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -80,10 +81,28 @@ def read_entries(files: Files, manifest: Manifest) -> Iterator[FileEntry]:
 
 def _records(files: Files, location: str) -> Iterator[dict[str, Any]]:
     with files.open(location) as stream:
-        try:
-            yield from fastavro.reader(stream)  # type: ignore[misc]
-        except EOFError as error:
-            raise ValueError(f"{location} is cut off") from error
+        # The parser reads single bytes, each of which would be a request to an object store.
+        content = io.BytesIO(stream.read())
+    try:
+        written = fastavro.reader(content).writer_schema
+        content.seek(0)
+        yield from fastavro.reader(content, reader_schema=_without_partitions(written))  # type: ignore[misc]
+    except EOFError as error:
+        raise ValueError(f"{location} is cut off") from error
+
+
+def _without_partitions(schema: Any) -> Any:
+    """Return the schema of a manifest without values of partitions: Python has no dates of the year 0."""
+    if isinstance(schema, list):
+        return [_without_partitions(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    fields = (
+        {"fields": [field for field in schema["fields"] if field["name"] != "partition"]}
+        if "fields" in schema
+        else {}
+    )
+    return {name: _without_partitions(part) for name, part in (schema | fields).items()}
 
 
 def _only_path(file: Mapping[str, Any]) -> str | None:

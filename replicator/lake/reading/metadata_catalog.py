@@ -1,4 +1,4 @@
-"""Read what the lake's catalog and the metadata of its tables say, without PyIceberg if the catalog is a SQLite file.
+"""Read what the lake's catalog and the metadata of its tables say; of a folder with a SQLite file, without PyIceberg.
 
 Commands that read rows open the catalog with `reader`, which imports PyIceberg, PyArrow and SQLAlchemy: that takes a
 second of CPU time.
@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from replicator.config import CATALOG_NAME, LakeConfig
 from replicator.lake.reading.catalog import MetadataCatalog, require_file, unavailable
-from replicator.lake.reading.files import Files, LakeFiles
+from replicator.lake.reading.files import Files, LakeFiles, is_folder
 from replicator.lake.reading.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def open_metadata(lake: LakeConfig) -> Iterator[MetadataCatalog]:
     Raises:
         LakeUnavailable: the catalog does not exist or cannot be opened, or an access to it fails.
     """
-    if lake.catalog_file is None:
-        # Other catalogs have clients and ways to log in of their own.
+    if lake.catalog_file is None or not is_folder(lake):
+        # Other catalogs, and stores, have clients and ways to log in of their own.
         from replicator.lake.reading.reader import open_catalog  # noqa: PLC0415 - it takes a second to import
 
         with open_catalog(lake) as catalog:

@@ -68,7 +68,12 @@ class TableMetadata:
         values = json.loads(content)
         if not isinstance(values, dict) or values.get("format-version") not in _FORMATS:
             raise ValueError(f"{location} is no metadata of a table of format version 1 to 3")
-        return cls(namespace, table, location, values, files)
+        found = cls(namespace, table, location, values, files)
+        try:
+            _ = found.snapshots, found.schema, found.tags
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{location} is no complete metadata of a table: {error!r}") from error
+        return found
 
     @classmethod
     def of(cls, table: "Table") -> "TableMetadata":

@@ -117,7 +117,7 @@ class Plan:
     @property
     def is_portable(self) -> bool:
         """Whether DuckDB may compute a refresh; tables of a pattern are united by Spark."""
-        return bool(self.portable) and not any(used.name.is_pattern for used in self.inputs)
+        return not any(used.name.is_pattern for used in self.inputs) and bool(self.portable)
 
     def reads(self, view: str) -> bool:
         """Return whether a step reads a view."""

@@ -1,5 +1,6 @@
 """Large batches: Spark's workers write the files, of each hour or day its own; what they leave, Spark does."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -126,24 +127,49 @@ def test_files_of_rows_that_are_decoded_again_are_removed(logs: Logs, roads: lis
     assert not unreferenced(clicks.lake)
 
 
+def test_files_of_other_tasks_are_removed_if_one_has_too_many_partitions(
+    logs: Logs, roads: list[str]
+) -> None:
+    clicks = large(logs, columns={"id": "long", "at": "timestamptz"}, event_time="at", partition="hour")
+    clicks.send(event(0, EPOCH))
+    clicks.appended()
+    clicks.send(*(event(n, EPOCH) for n in range(1, 131)))
+    clicks.send(*(event(n, EPOCH + n * HOUR) for n in range(131, 261)), partition=1)
+    clicks.appended()
+    assert roads == ["workers", "spark"]
+    assert clicks.values("id") == list(range(261))
+    assert not unreferenced(clicks.lake)
+
+
 class FailingTopics(MemoryTopics):
-    """The second part of a topic cannot be read to its end."""
+    """The second part of a topic cannot be read to its end, once a file of the first part is in a folder."""
+
+    def __init__(self, topics: Any, folder: Path) -> None:
+        super().__init__(topics)
+        self._folder, self._known = folder, len(_files(folder))
 
     def parts(self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool) -> list[LogPart]:
         first, *others = super().parts(ranges, tasks, headers=headers)
-        return [first, *(partial(_failing, part) for part in others)]
+        return [first, *(partial(_failing, part, self._folder, self._known) for part in others)]
 
 
-def _failing(part: LogPart) -> Iterator[pa.RecordBatch]:
+def _files(folder: Path) -> list[Path]:
+    return list(folder.rglob("data/*.parquet"))
+
+
+def _failing(part: LogPart, folder: Path, known: int) -> Iterator[pa.RecordBatch]:
     yield from part()
-    raise OSError("no answer")
+    deadline = time.monotonic() + 30
+    while len(_files(folder)) == known and time.monotonic() < deadline:
+        time.sleep(0.01)
+    raise OSError("no answer" if len(_files(folder)) > known else "no file of the first part")
 
 
 def test_files_of_a_batch_that_fails_are_removed(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     clicks = large(logs, columns={"id": "long"})
     clicks.send(*(f'{{"id": {n}}}' for n in range(4)))
     clicks.appended()
-    clicks.send("bad", '{"id": 4}')
+    clicks.send('{"id": 4}', "bad", '{"id": 5}')
 
     def fails(*_: Any) -> None:
         raise OSError("no answer")
@@ -153,13 +179,13 @@ def test_files_of_a_batch_that_fails_are_removed(logs: Logs, monkeypatch: pytest
         patches.setattr(Quarantine, "add", fails)
         with pytest.raises(OSError, match="no answer"):
             clicks.catch_up()
-    clicks.topics = FailingTopics(healthy.topics)
+    clicks.topics = FailingTopics(healthy.topics, clicks.lake.folder)
     with pytest.raises(Exception, match="no answer"):
         clicks.catch_up()
     assert not unreferenced(clicks.lake)
     clicks.topics = healthy
     clicks.appended()
-    assert clicks.values("id") == list(range(5))
+    assert clicks.values("id") == list(range(6))
     assert clicks.places() == clicks.sent()
 
 

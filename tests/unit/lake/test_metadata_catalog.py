@@ -1,12 +1,15 @@
 """What is read of catalogs and metadata without PyIceberg, compared with what PyIceberg reads."""
 
 import gzip
+import io
 import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import BinaryIO
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -16,7 +19,7 @@ from pyiceberg.table import StaticTable, Table
 from replicator.config import CATALOG_NAME, Config
 from replicator.errors import LakeUnavailable
 from replicator.lake.reading.catalog import load_readable, namespace_properties, readable_tables_in, tables_in
-from replicator.lake.reading.manifests import read_entries, read_manifests
+from replicator.lake.reading.manifests import Manifest, read_entries, read_manifests
 from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.settings import sqlalchemy_uri
@@ -159,7 +162,16 @@ def test_metadata_of_format_version_3(config: Config, lake: SqlCatalog, tmp_path
     )
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]", b'{"format-version": 4}'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"[]",
+        b'{"format-version": 4}',
+        b'{"format-version": 2}',
+        b'{"format-version": 1, "schema": {}, "snapshots": [{"snapshot-id": 1, "timestamp-ms": 1, "manifests": []}]}',
+    ],
+)
 def test_damaged_metadata_is_said_of_its_table(config: Config, lake: SqlCatalog, damage: bytes) -> None:
     table = changed_table(lake)
     lake.create_table(("shop", "others"), pa.schema([("id", pa.int64())]))
@@ -181,6 +193,54 @@ def test_list_of_manifests_that_is_cut_off(config: Config, lake: SqlCatalog) -> 
         with open_metadata(config.lake) as catalog:
             assert load_readable(catalog, "shop", "orders", unreadable) is None
         assert "files cannot be read" in unreadable["shop.orders"]
+
+
+class CountedReads(io.BytesIO):
+    """A file of an object store: each read is a request."""
+
+    reads = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.reads += 1
+        return super().read(size)
+
+
+def test_manifest_of_a_date_that_python_does_not_have_is_read_at_once() -> None:
+    partition = {
+        "type": "record",
+        "name": "r102",
+        "fields": [{"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]}],
+    }
+    file = {
+        "file_path": "string",
+        "file_format": "string",
+        "partition": partition,
+        "record_count": "long",
+    }
+    data_file = {
+        "type": "record",
+        "name": "r2",
+        "fields": [{"name": name, "type": kind} for name, kind in file.items()],
+    }
+    schema = {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [{"name": "status", "type": "int"}, {"name": "data_file", "type": data_file}],
+    }
+    year_0 = {"file_path": "a", "file_format": "PARQUET", "partition": {"day": -719_500}, "record_count": 5}
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, [{"status": 1, "data_file": year_0}])
+    stream = CountedReads(sink.getvalue())
+
+    class Store:
+        def open(self, location: str) -> BinaryIO:  # noqa: ARG002
+            return stream
+
+        def size(self, location: str) -> int:  # noqa: ARG002
+            return 0
+
+    (entry,) = read_entries(Store(), Manifest("m", False, 7))
+    assert (entry.path, entry.rows, entry.sequence, stream.reads) == ("a", 5, 7, 1)
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough to be one" * 9, b""])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.log_tables.avro_events import shape_of, unread_writers
-from replicator.log_tables.decoding import LogDecoding
+from replicator.log_tables.decoding import LogDecoding, fitted
 from replicator.model.shapes import parse_shape
 from replicator.sources.change_log import RECORDS
 
@@ -118,6 +118,9 @@ def test_unknown_writers_are_told_first() -> None:
     found = decoding(writers={7: TEXT}).decode(values)
     assert (found.writers, found.rows.num_rows, found.bad.num_rows) == (frozenset({8}), 0, 0)
     assert unread_writers(values.column("value").combine_chunks(), {7: TEXT, 8: OLDER}) == frozenset()
+    # Columns of the table may have the names of those of records.
+    columns = pa.schema([("key", pa.timestamp("us", "UTC")), ("timestamp", pa.date32())])
+    assert fitted(found.rows, columns).schema == columns
 
 
 def test_a_value_that_the_column_cannot_hold_is_bad() -> None:

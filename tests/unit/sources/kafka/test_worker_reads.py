@@ -80,7 +80,7 @@ def test_what_the_client_returns_between_records_is_left_out(
 
     class Recorded(Consumer):
         def consume(self, *_: Any) -> list[Message]:
-            answers.append(super().consume(3, 1))
+            answers.append(super().consume(3, 30))
             return answers[-1]
 
     class Replayed(Consumer):
