@@ -18,6 +18,7 @@ from benchmarks import log_table as log_table_module
 from benchmarks import many as many_module
 from benchmarks import pipeline as pipeline_module
 from benchmarks import replay as replay_module
+from benchmarks import requests as requests_module
 from benchmarks import shop as shop_module
 from benchmarks import size as size_module
 from benchmarks import start as start_module
@@ -183,6 +184,17 @@ def commit(
         partition=partition,
     )
     commit_module.commit(options, results)
+
+
+@app.command()
+def requests(
+    changes: Annotated[int, typer.Option(min=1, help="Changes of a table in each batch.")] = 100,
+    batches: Annotated[int, typer.Option(min=2, help="Measured batches, and as many before them.")] = 150,
+    results: Results = _RESULTS,
+) -> None:
+    """Requests to an object store and files of a batch, and the parts of Python and Java in its CPU time."""
+    options = requests_module.Options(changes, warm_up=batches, batches=batches)
+    requests_module.requests(options, results)
 
 
 @app.command()
