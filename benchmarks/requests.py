@@ -5,12 +5,13 @@ writes `metadata.json`; a REST catalog does that itself. CPU time is measured on
 """
 
 import os
+import random
 import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import psutil
@@ -20,12 +21,15 @@ from pyarrow.fs import FileSelector, S3FileSystem
 
 from benchmarks.broker import broker, cache_folder
 from benchmarks.engine import Target
+from benchmarks.events import EventWriter
 from benchmarks.following import follow_log, running_mirror
-from benchmarks.load import fill
+from benchmarks.load import Sender, fill
 from benchmarks.report import CONSOLE, save, show
-from benchmarks.workload import Layout
+from benchmarks.workload import UPDATE, Change, Layout, row
 
 _BUCKET = "lake"
+_ROWS = 10_000
+"""Rows of each table."""
 _KINDS = (
     ("metadata.json", r"\.metadata\.json"),
     ("manifest list", r"/snap-[^/]*\.avro"),
@@ -49,12 +53,19 @@ _S3 = """[lake.options]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run. `changes` is per table and batch; `snapshots` is `max_snapshots`, small so that many are deleted."""
+    """What to run.
+
+    Attributes:
+        changes: changes of a table in each batch.
+        warm_up: batches before the measured ones, more than the metadata.json files that a table keeps.
+        batches: measured batches. On local files, both are twice as many, so that Java has compiled its code.
+        snapshots: `maintenance.max_snapshots`, small so that snapshots are deleted as fast as they are made.
+    """
 
     changes: int = 100
-    warm_up: int = 150
-    batches: int = 150
-    snapshots: int = 50
+    warm_up: int = 60
+    batches: int = 40
+    snapshots: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,11 @@ class Case:
     store: str
     changelog: bool
     tables: int
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the case's mirror."""
+        return f"{self.store}_{self.changelog}_{self.tables}".lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +109,36 @@ def requests(options: Options, results: Path) -> None:
     """Run, print and save."""
     counted = []
     with broker() as (bootstrap, _), _store() as store:
-        for tables in sorted({case.tables for case in CASES}):
-            layout = _layout(options, tables)
-            fill(bootstrap, layout)
-            for case in CASES:
-                if case.tables == tables:
-                    counted.append(_count(options, case, layout, bootstrap, store))
-                    CONSOLE.print(str(counted[-1]))
+        for case in CASES:
+            counted.append(_count(options, case, bootstrap, store))
+            CONSOLE.print(str(counted[-1]))
     show("for each batch and changed table", ("case", "requests", "Python CPU s", "Java CPU s"),
          [(str(c.case), sum(c.requests.values()), c.python_cpu, c.java_cpu) for c in counted])  # fmt: skip
     save(results, "requests", {"options": asdict(options), "counted": [asdict(c) for c in counted]}, [])
 
 
-def _layout(options: Options, tables: int) -> Layout:
-    rows, changes = (n * options.changes * tables for n in (options.warm_up, options.batches + 20))
-    return Layout(f"requests{tables}", tables=tables, snapshot_rows=rows, changes=changes)
+@dataclass(slots=True)
+class _Source:
+    """A source whose tables all have the same versions of their rows."""
+
+    layout: Layout
+    bootstrap: str
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    versions: Counter[int] = field(default_factory=Counter)
+    position: int = 0
+
+    def write_round(self, changes: int) -> None:
+        """Update rows that are chosen uniformly, the same of each table."""
+        texts, sender = EventWriter(self.layout), Sender(self.bootstrap)
+        for key in self.chance.sample(range(1, _ROWS + 1), changes):
+            before, after = row(key, self.versions[key]), row(key, self.versions[key] + 1)
+            self.versions[key] += 1
+            for table in range(self.layout.tables):
+                self.position += 1
+                change = Change(UPDATE, key, self.position // 100, 1, 1_000 + self.position * 300)
+                value = texts.value(table, change, before, after)
+                sender.send(self.layout.topic(table), 0, texts.key(table, key), value)
+        sender.finish()
 
 
 @dataclass(slots=True)
@@ -153,37 +184,53 @@ def _store() -> Iterator[_Store]:
         server.stop()
 
 
-def _count(options: Options, case: Case, layout: Layout, bootstrap: str, store: _Store) -> Counted:
+def _count(options: Options, case: Case, bootstrap: str, store: _Store) -> Counted:
+    prefix, times = f"requests{case.tables}", 1 if case.store == "s3" else 2
+    layout = Layout(prefix, tables=case.tables, snapshot_rows=_ROWS * case.tables, changes=0)
+    fill(bootstrap, layout)
+    source = _Source(layout, bootstrap)
     target = Target(cache_folder() / "lakes" / "requests", bootstrap)
     shutil.rmtree(target.folder, ignore_errors=True)
-    name = f"{case.store}_{case.changelog}_{case.tables}".lower()
-    config = target.config(
-        name, layout.prefix, trigger="continuous", changelog=case.changelog,
-        max_events=options.changes * case.tables,
-    )  # fmt: skip
+    config, log = _config(options, case, target, layout, store), target.log(case.namespace)
+    with running_mirror(config, log) as mirror:
+        batches = (line for line in follow_log(log, mirror) if line.get("event") == "batch")
+        _take(batches, layout.snapshot_rows)
+        for _ in range(times * options.warm_up):
+            source.write_round(options.changes)
+            _take(batches, options.changes * case.tables)
+        began, commits = _cpu(mirror.pid), 0
+        store.counts.clear()
+        for _ in range(times * options.batches):
+            source.write_round(options.changes)
+            commits += _take(batches, options.changes * case.tables)
+        ended, made = _cpu(mirror.pid), dict(store.counts)
+    standing = store.standing(case.namespace) if case.store == "s3" else Counter()
+    return Counted(
+        case,
+        {kind: count / commits for kind, count in sorted(made.items())},
+        {kind: count / case.tables for kind, count in sorted(standing.items())},
+        (ended[0] - began[0]) / commits,
+        (ended[1] - began[1]) / commits,
+    )
+
+
+def _config(options: Options, case: Case, target: Target, layout: Layout, store: _Store) -> Path:
+    config = target.config(case.namespace, layout.prefix, trigger="continuous", changelog=case.changelog)
     text = config.read_text() + _SETTINGS.format(snapshots=options.snapshots)
     if case.store == "s3":
         text = text.replace(str(target.warehouse), f"s3://{_BUCKET}") + _S3.format(endpoint=store.endpoint)
     config.write_text(text)
-    log, batches, began = target.log(name), 0, (0.0, 0.0)
-    with running_mirror(config, log) as mirror:
-        for line in follow_log(log, mirror):
-            batches += line.get("event") == "batch"
-            if batches == options.warm_up and not any(began):
-                began = _cpu(mirror.pid)
-                store.counts.clear()
-            if batches == options.warm_up + options.batches:
-                break
-        ended, made = _cpu(mirror.pid), dict(store.counts)
-    share = 1 / (options.batches * case.tables)
-    standing = store.standing(name) if case.store == "s3" else Counter()
-    return Counted(
-        case,
-        {kind: count * share for kind, count in sorted(made.items())},
-        {kind: count / case.tables for kind, count in sorted(standing.items())},
-        (ended[0] - began[0]) * share,
-        (ended[1] - began[1]) * share,
-    )
+    return config
+
+
+def _take(batches: Iterator[dict[str, object]], events: int) -> int:
+    """Wait for the batches that have this many events. Return how many tables these committed, all together."""
+    tables = 0
+    while events > 0:
+        batch = next(batches)
+        events -= int(str(batch["events"]))
+        tables += int(str(batch["tables"]))
+    return tables
 
 
 def _cpu(pid: int) -> tuple[float, float]:
