@@ -189,11 +189,12 @@ def commit(
 @app.command()
 def requests(
     changes: Annotated[int, typer.Option(min=1, help="Changes of a table in each batch.")] = 100,
-    batches: Annotated[int, typer.Option(min=2, help="Measured batches, and as many before them.")] = 150,
+    warm_up: Annotated[int, typer.Option(min=0, help="Batches before the measured ones.")] = 60,
+    batches: Annotated[int, typer.Option(min=1, help="Measured batches.")] = 40,
     results: Results = _RESULTS,
 ) -> None:
     """Requests to an object store and files of a batch, and the parts of Python and Java in its CPU time."""
-    options = requests_module.Options(changes, warm_up=batches, batches=batches)
+    options = requests_module.Options(changes, warm_up=warm_up, batches=batches)
     requests_module.requests(options, results)
 
 
