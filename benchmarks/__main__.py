@@ -2,7 +2,7 @@
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,8 @@ from benchmarks import age as age_module
 from benchmarks import binlog as binlog_module
 from benchmarks import bootstrap as bootstrap_module
 from benchmarks import commit as commit_module
+from benchmarks import cost as cost_module
+from benchmarks import cost_report
 from benchmarks import deletes as deletes_module
 from benchmarks import drain as drain_module
 from benchmarks import drop as drop_module
@@ -184,6 +186,44 @@ def commit(
         partition=partition,
     )
     commit_module.commit(options, results)
+
+
+@app.command()
+def cost(  # noqa: PLR0917 - typer calls it, by name
+    sources: Annotated[
+        int | None, typer.Option(min=1, help="MySQL servers, each with its own mirror.")
+    ] = None,
+    tables: Annotated[int | None, typer.Option(min=1, help="Tables of all sources.")] = None,
+    changed: Annotated[int | None, typer.Option(min=1, help="Tables that change in a batch.")] = None,
+    changes: Annotated[float | None, typer.Option(min=0, help="Changed rows a second.")] = None,
+    backlog: Annotated[float | None, typer.Option(min=0, help="Events that wait.")] = None,
+    rows: Annotated[float | None, typer.Option(min=0, help="Rows of all tables.")] = None,
+    row_bytes: Annotated[float | None, typer.Option(min=1, help="Bytes of a row in files.")] = None,
+    trigger: Annotated[float | None, typer.Option(min=0.1, help="Seconds between batches.")] = None,
+    request: Annotated[
+        float | None, typer.Option(min=0, help="Seconds of a request to the object store.")
+    ] = None,
+    catalog: Annotated[float | None, typer.Option(min=1, help="Commits/s that the catalog takes.")] = None,
+    cores: Annotated[int | None, typer.Option(min=1, help="Cores of the machine of a mirror.")] = None,
+    memory: Annotated[float | None, typer.Option(min=1, help="Its memory, GB.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="apply.parallel_tables.")] = None,
+    changelog: Annotated[bool, typer.Option(help="Each table has a changelog.")] = True,
+    check: Annotated[bool, typer.Option("--check", help="Compare with measurements instead.")] = False,
+    results: Results = _RESULTS,
+) -> None:
+    """What a mirror costs at any size, computed from the results; four scenarios if no size is given."""
+    given: dict[str, Any] = {
+        "sources": sources, "tables": tables, "changed": changed, "changes": changes, "backlog": backlog,
+        "rows": rows, "row_bytes": row_bytes, "trigger": trigger, "request": request, "catalog": catalog,
+        "cores": cores, "memory": memory, "threads": threads, "changelog": None if changelog else False,
+    }  # fmt: skip
+    if check:
+        cost_report.print_checks(results)
+    elif any(value is not None for value in given.values()):
+        load = cost_module.Workload(**{n: value for n, value in given.items() if value is not None})
+        cost_report.print_costs(results, {"given": load})
+    else:
+        cost_report.print_costs(results)
 
 
 @app.command()
