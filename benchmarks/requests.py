@@ -70,36 +70,34 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Where the files are, whether there is a changelog, and the number of tables that change in each batch."""
+    """A mirror of one table, with or without a changelog."""
 
-    store: str
     changelog: bool
-    tables: int
 
     @property
     def namespace(self) -> str:
-        """The namespace of the case's mirror."""
-        return f"{self.store}_{self.changelog}_{self.tables}".lower()
+        """The namespace of the mirror; none begins with the name of the other."""
+        return "both" if self.changelog else "mirror_only"
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One case, for each batch and changed table.
+    """One case, for each batch.
 
     Attributes:
         requests: HTTP method and kind of file → requests; deletes of many files are one POST.
-        standing: kind of file → files at the end, for each changed table.
+        standing: kind of file → files at the end.
         python_cpu, java_cpu: CPU seconds.
     """
 
     case: Case
     requests: dict[str, float]
-    standing: dict[str, float]
+    standing: dict[str, int]
     python_cpu: float
     java_cpu: float
 
 
-CASES = (Case("s3", True, 1), Case("s3", False, 1))
+CASES = (Case(changelog=True), Case(changelog=False))
 
 
 def requests(options: Options, results: Path) -> None:
@@ -109,14 +107,14 @@ def requests(options: Options, results: Path) -> None:
         for case in CASES:
             counted.append(_count(options, case, bootstrap, store))
             CONSOLE.print(str(counted[-1]))
-    show("for each batch and changed table", ("case", "requests", "Python CPU s", "Java CPU s"),
+    show("for each batch", ("case", "requests", "Python CPU s", "Java CPU s"),
          [(str(c.case), sum(c.requests.values()), c.python_cpu, c.java_cpu) for c in counted])  # fmt: skip
     save(results, "requests", {"options": asdict(options), "counted": [asdict(c) for c in counted]}, [])
 
 
 @dataclass(slots=True)
 class _Source:
-    """A source whose tables all have the same versions of their rows."""
+    """The log of the table, and the version of each row."""
 
     layout: Layout
     bootstrap: str
@@ -125,16 +123,15 @@ class _Source:
     position: int = 0
 
     def write_round(self, changes: int) -> None:
-        """Update rows that are chosen uniformly, the same of each table."""
+        """Update rows that are chosen uniformly."""
         texts, sender = EventWriter(self.layout), Sender(self.bootstrap)
         for key in self.chance.sample(range(1, _ROWS + 1), changes):
             before, after = row(key, self.versions[key]), row(key, self.versions[key] + 1)
             self.versions[key] += 1
-            for table in range(self.layout.tables):
-                self.position += 1
-                change = Change(UPDATE, key, self.position // 100, 1, 1_000 + self.position * 300)
-                value = texts.value(table, change, before, after)
-                sender.send(self.layout.topic(table), 0, texts.key(table, key), value)
+            self.position += 1
+            change = Change(UPDATE, key, self.position // 100, 1, 1_000 + self.position * 300)
+            value = texts.value(0, change, before, after)
+            sender.send(self.layout.topic(0), 0, texts.key(0, key), value)
         sender.finish()
 
 
@@ -182,9 +179,7 @@ def _store() -> Iterator[_Store]:
 
 
 def _count(options: Options, case: Case, bootstrap: str, store: _Store) -> Counted:
-    layout = Layout(
-        f"requests{case.tables}", tables=case.tables, snapshot_rows=_ROWS * case.tables, changes=0
-    )
+    layout = Layout("requests", snapshot_rows=_ROWS, changes=0)
     fill(bootstrap, layout)
     source = _Source(layout, bootstrap)
     target = Target(cache_folder() / "lakes" / "requests", bootstrap)
@@ -195,18 +190,18 @@ def _count(options: Options, case: Case, bootstrap: str, store: _Store) -> Count
         _take(batches, layout.snapshot_rows)
         for _ in range(options.warm_up):
             source.write_round(options.changes)
-            _take(batches, options.changes * case.tables)
+            _take(batches, options.changes)
         began, commits = _cpu(mirror.pid), 0
         store.counts.clear()
         for _ in range(options.batches):
             source.write_round(options.changes)
-            commits += _take(batches, options.changes * case.tables)
+            commits += _take(batches, options.changes)
         ended, made = _cpu(mirror.pid), dict(store.counts)
     standing = store.standing(case.namespace)
     return Counted(
         case,
         {kind: count / commits for kind, count in sorted(made.items())},
-        {kind: count / case.tables for kind, count in sorted(standing.items())},
+        dict(sorted(standing.items())),
         (ended[0] - began[0]) / commits,
         (ended[1] - began[1]) / commits,
     )
@@ -222,13 +217,13 @@ def _config(options: Options, case: Case, target: Target, layout: Layout, store:
 
 
 def _take(batches: Iterator[dict[str, object]], events: int) -> int:
-    """Wait for the batches that have this many events. Return how many tables these committed, all together."""
-    tables = 0
+    """Wait for the batches that have this many events. Return the number of those that committed."""
+    commits = 0
     while events > 0:
         batch = next(batches)
         events -= int(str(batch["events"]))
-        tables += int(str(batch["tables"]))
-    return tables
+        commits += int(str(batch["tables"]))
+    return commits
 
 
 def _cpu(pid: int) -> tuple[float, float]:
