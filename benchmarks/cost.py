@@ -101,7 +101,7 @@ def read_parts(folder: Path) -> Parts:
     """Read the parts from the results in `folder`. Raises FileNotFoundError if one is missing."""
     commit, drain, size, many, counted, bootstrap = (
         json.loads((folder / f"{name}.json").read_text())
-        for name in ("commit", "drain-ahead", "size", "many", "requests", "bootstrap")
+        for name in ("commit", "drain-one", "size", "many", "requests", "bootstrap")
     )
     both = (False, True)
     filled = [run["cpu"] / run["rows"] for run in bootstrap["runs"] if run["name"] == "one table"]
@@ -163,7 +163,7 @@ def _drain(drain: Document, *, changelog: bool) -> list[dict[str, float]]:
 def _event(drain: Document, *, changelog: bool) -> Part:
     cpu = median(run["cpu_seconds"] for run in _drain(drain, changelog=changelog))
     name = f"an event of a large batch, {_case(changelog=changelog)}"
-    return Part(name, cpu * 1e6, "µs of CPU", "drain-ahead.json: cpu_seconds / events")
+    return Part(name, cpu * 1e6, "µs of CPU", "drain-one.json: cpu_seconds / events")
 
 
 def _serial_event(drain: Document) -> Part:
@@ -178,7 +178,7 @@ def _serial_event(drain: Document) -> Part:
         median((cores * run["seconds"] - run["cpu_seconds"]) / (cores - 1) for run in _drain(drain, changelog=c))
         for c in (False, True)
     )  # fmt: skip
-    source = "drain-ahead.json: (c·seconds - cpu_seconds) / (c - 1) / events"
+    source = "drain-one.json: (c·seconds - cpu_seconds) / (c - 1) / events"
     return Part("… on one core only, at most", serial * 1e6, "µs", source)
 
 

@@ -126,7 +126,7 @@ def test_parts_are_positive_and_name_their_source(parts: Parts) -> None:
 
 def test_checks_use_files_or_fields_that_are_no_parts(parts: Parts) -> None:
     # Of `many`, the batches are checked and its memory is a part; of `requests`, standing files and written ones.
-    assert {check.file for check in CHECKS} & {"commit", "drain-ahead", "size", "bootstrap"} == set()
+    assert {check.file for check in CHECKS} & {"commit", "drain-one", "size", "bootstrap"} == set()
     assert all(found.predicted > 0 and found.measured > 0 for found in checked(RESULTS))
 
 
