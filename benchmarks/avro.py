@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from http import HTTPStatus
 from typing import Any
 
 import fastavro
@@ -14,6 +15,7 @@ from benchmarks.events import schema_changes as json_schema_changes
 from benchmarks.workload import SNAPSHOT, Change, Layout, Row
 
 Schema = dict[str, Any]
+_ATTEMPTS = 5
 
 
 class AvroWriter:
@@ -61,9 +63,13 @@ class _Encoder:
     """Encodes records of one schema, which it registers."""
 
     def __init__(self, url: str, subject: str, schema: Schema) -> None:
-        answer = requests.post(
-            f"{url}/subjects/{subject}/versions", json={"schema": json.dumps(schema)}, timeout=30
-        )
+        # Of two processes that register a new schema at the same time, the registry refuses one.
+        for _ in range(_ATTEMPTS):
+            answer = requests.post(
+                f"{url}/subjects/{subject}/versions", json={"schema": json.dumps(schema)}, timeout=30
+            )
+            if answer.status_code != HTTPStatus.CONFLICT:
+                break
         answer.raise_for_status()
         self._header = b"\0" + int(answer.json()["id"]).to_bytes(4, "big")
         self._schema = fastavro.parse_schema(schema)
