@@ -369,8 +369,9 @@ def _batch(parts: Parts, load: Workload) -> _Batch:
     large = tables * max(0.0, a_table - _APPLY.driver_max_events) / 1e6
     # Maintenance of large batches was not measured; the engine limits it to this part of the time.
     upkeep = 1 / (1 - _UPKEEP.max_share) if load.maintained else 1.0
-    # An upper bound: all counted requests one after the other, with those of maintenance.
-    waits = load.request * sum(part.value for part in parts.requests[load.changelog].values())
+    # An upper bound: all requests one after the other, with those of maintenance.
+    counted = sum(part.value for part in parts.requests[load.changelog].values())
+    waits = load.request * (counted + parts.expiry.value * (1 + load.changelog))
     return _Batch(
         tables,
         small + large * parts.event[load.changelog].value * upkeep,
@@ -392,7 +393,10 @@ def cost(parts: Parts, load: Workload) -> Cost:
     requests["GET, HEAD"] += parts.expiry.value * commits
     seconds = max(batch.locked, batch.cpu / load.cores, batch.in_turn)
     spare = 1 - seconds / load.trigger
-    backlog = load.backlog / load.sources * parts.serial_event.value / 1e6
+    # As the part on one core was found: the rest is on all cores.
+    serial = parts.serial_event.value
+    event = serial + max(0.0, parts.event[load.changelog].value - serial) / load.cores
+    backlog = load.backlog / load.sources * event / 1e6
     limits = (
         Limit("Python's lock of a process", batch.locked / load.trigger, 1, "cores"),
         Limit("cores of a process", batch.cpu / load.trigger, load.cores, "cores"),

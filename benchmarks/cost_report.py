@@ -12,6 +12,8 @@ from benchmarks.report import CONSOLE, show
 
 _FAR: Final = 1.5
 _SHOWN_LIMITS: Final = 3
+_WARM_UP_S: Final = 60
+"""How long `freshness` writes before it measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +143,15 @@ _MEASURED: Final = Workload(cores=2, request=0)
 
 
 def _steady(document: Document) -> Workload:
-    """Return the workload of `freshness`: its trigger is `continuous`, so the interval follows from its commits."""
-    options, tables = document["options"], 10
+    """Return the workload of `freshness`: its trigger is `continuous`, so the interval follows from its commits.
+
+    These are counted in the whole process, as its CPU time is, and the changes are spread over its time.
+    """
+    options, tables, seconds = document["options"], 10, document["usage"]["seconds"]
+    written = options["minutes"] * 60 + _WARM_UP_S
     return replace(
-        _MEASURED, tables=tables, changed=tables, changes=options["changes_per_second"], rows=2e5,
-        trigger=options["minutes"] * 60 * tables / document["freshness"]["commits"],
+        _MEASURED, tables=tables, changed=tables, changes=options["changes_per_second"] * written / seconds,
+        rows=2e5, trigger=seconds * tables / document["freshness"]["commits"],
         heap=heap_bytes(options["driver_memory"]) / 1e9,
     )  # fmt: skip
 
@@ -165,13 +171,6 @@ def _aged(parts: Parts, document: Document) -> float:
     return cost(
         parts, _batches(1, 1, document["options"]["changes"], changelog=False, maintained=False)
     ).batch
-
-
-def _files(parts: Parts, document: Document) -> float:
-    """Return the standing files of a mirror and its changelog. Of the files of its commits, only PUTs are a part."""
-    options = document["options"]
-    load = replace(_batches(1, 1, options["changes"]), snapshots=options["snapshots"], rows=1e4)
-    return cost(parts, load).standing
 
 
 def _cores(document: Document) -> float:
@@ -200,10 +199,6 @@ CHECKS: Final = (
     Check(
         "s: a batch, 1,000 changes of one table", "age", _aged,
         lambda d: next(m["batch_median"] for m in d["marks"] if m["commits"] == 1_000),
-    ),
-    Check(
-        "standing files of one table, 20 snapshots", "requests", _files,
-        lambda d: sum(next(c["standing"] for c in d["counted"] if c["case"]["changelog"]).values()),
     ),
 )  # fmt: skip
 """What the model is compared with. All are of two cores and local files."""

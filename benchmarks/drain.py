@@ -259,25 +259,25 @@ def _goals(outcomes: Sequence[Outcome]) -> list[Goal]:
         Goal(
             "mirror only, warm, events/s, times Flink's",
             theirs.seconds / mirrored.seconds,
-            1.0,
+            1.2,
             at_least=True,
         ),
         Goal(
             "mirror only, warm, events/CPU-s, times Flink's",
             theirs.cpu_seconds / mirrored.cpu_seconds,
-            1.0,
+            1.2,
             at_least=True,
         ),
         Goal(
             "with changelog, warm, events/s, times Flink's",
             theirs.seconds / logged.seconds,
-            0.7,
+            1.0,
             at_least=True,
         ),
         Goal(
             "with changelog, warm, events/CPU-s, times Flink's",
             theirs.cpu_seconds / logged.cpu_seconds,
-            0.7,
+            1.0,
             at_least=True,
         ),
     ]
@@ -286,5 +286,5 @@ def _goals(outcomes: Sequence[Outcome]) -> list[Goal]:
         goals.append(Goal("reading, times faster", ratio, 3.0, at_least=True))
     if mirror.case.cold and peer.case.cold:
         ratio = mirror.case.cold.seconds / peer.case.cold.seconds
-        goals.append(Goal("mirror only, cold process, time, times Flink's", ratio, 1.3, at_least=False))
+        goals.append(Goal("mirror only, cold process, time, times Flink's", ratio, 1.0, at_least=False))
     return goals

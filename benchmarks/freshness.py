@@ -259,8 +259,8 @@ def _report(options: Options, results: Path, root: Server, config: Config, run: 
     ]  # fmt: skip
     show(f"freshness, ten tables, trigger {options.trigger}", ("", "value"), rows)
     goals = [
-        Goal("p50, seconds", measured.p50, 3.0, at_least=False),
-        Goal("p99, seconds", measured.p99, 8.0, at_least=False),
+        Goal("p50, seconds", measured.p50, 0.7, at_least=False),
+        Goal("p99, seconds", measured.p99, 2.0, at_least=False),
         Goal("changes/s", rate, 0.98 * options.changes_per_second, at_least=True),
         Goal("threads that compare rows, cores", run.checks.cores, 0.02, at_least=False),
     ]

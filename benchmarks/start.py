@@ -131,7 +131,7 @@ def _report(
     rows += [(f"batch {number}", seconds) for number, seconds in enumerate(rounds, start=1)]
     show(title, ("", "seconds"), rows)
     goals = [
-        Goal("start of run to first batch done, seconds", first_batch, 15.0, at_least=False),
+        Goal("start of run to first batch done, seconds", first_batch, 7.0, at_least=False),
         Goal("a batch with 10 of 100 tables changed, slowest, seconds", max(rounds), 5.0, at_least=False),
     ]
     show_goals(goals)

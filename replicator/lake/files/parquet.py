@@ -146,7 +146,7 @@ def remove_local(style: FileStyle, label: str, kept: Collection[str]) -> None:
     Those that cannot be removed are left to maintenance, which deletes orphan files.
     """
     folder = local_path(style.folder)
-    with suppress(OSError):
-        for file in [] if folder is None else folder.glob(f"{label}-*.parquet"):
-            if f"{style.folder}/{file.name}" not in kept:
-                file.unlink(missing_ok=True)
+    for file in [] if folder is None else folder.glob(f"{label}-*.parquet"):
+        if f"{style.folder}/{file.name}" not in kept:
+            with suppress(OSError):
+                file.unlink()

@@ -79,30 +79,34 @@ def read_entries(files: Files, manifest: Manifest) -> Iterator[FileEntry]:
         )
 
 
-def _records(files: Files, location: str) -> Iterator[dict[str, Any]]:
+def _records(files: Files, location: str) -> list[dict[str, Any]]:
     with files.open(location) as stream:
         # The parser reads single bytes, each of which would be a request to an object store.
         content = io.BytesIO(stream.read())
     try:
-        written = fastavro.reader(content).writer_schema
-        content.seek(0)
-        yield from fastavro.reader(content, reader_schema=_without_partitions(written))  # type: ignore[misc]
-    except EOFError as error:
-        raise ValueError(f"{location} is cut off") from error
+        reader = fastavro.reader(content)
+        schema = _without_partitions(reader.writer_schema)
+        if schema is not None:
+            content.seek(0)
+            reader = fastavro.reader(content, reader_schema=schema)
+        return list(reader)  # type: ignore[arg-type]
+    except Exception as error:
+        # What the parser raises of damaged content has no common class.
+        raise ValueError(f"{location} is damaged: {error!r}") from error
 
 
 def _without_partitions(schema: Any) -> Any:
-    """Return the schema of a manifest without values of partitions: Python has no dates of the year 0."""
-    if isinstance(schema, list):
-        return [_without_partitions(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    fields = (
-        {"fields": [field for field in schema["fields"] if field["name"] != "partition"]}
-        if "fields" in schema
-        else {}
-    )
-    return {name: _without_partitions(part) for name, part in (schema | fields).items()}
+    """Return the schema of a manifest without values of partitions: Python has no dates of the year 0.
+
+    None if it has none, or if it is that of a list of manifests.
+    """
+    entry = {field["name"]: field for field in schema["fields"]}
+    file = {field["name"]: field for field in entry.get("data_file", {}).get("type", {}).get("fields", ())}
+    if not file.get("partition", {}).get("type", {}).get("fields"):
+        return None
+    others = [field for name, field in file.items() if name != "partition"]
+    data_file = {**entry["data_file"], "type": {**entry["data_file"]["type"], "fields": others}}
+    return {**schema, "fields": list({**entry, "data_file": data_file}.values())}
 
 
 def _only_path(file: Mapping[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ Format: Iceberg's table spec, "Table Metadata Fields".
 
 import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,7 +65,10 @@ class TableMetadata:
         with files.open(location) as stream:
             content = stream.read()
         if location.endswith(".gz.metadata.json"):
-            content = gzip.decompress(content)
+            try:
+                content = gzip.decompress(content)
+            except (OSError, EOFError, zlib.error) as error:
+                raise ValueError(f"{location} is damaged: {error}") from error
         values = json.loads(content)
         if not isinstance(values, dict) or values.get("format-version") not in _FORMATS:
             raise ValueError(f"{location} is no metadata of a table of format version 1 to 3")

@@ -183,7 +183,7 @@ def _problems(view: SourceView, definitions: ComparedDefinitions | None) -> Iter
 def _judged(judge: Judge, name: str, marker: CommitMarker, namespace: str) -> TableStatus:
     try:
         return judge.table(name, marker)
-    except (FileNotFoundError, PermissionError) as error:
+    except (FileNotFoundError, PermissionError, ValueError) as error:
         # Its manifests are read to count its rows.
         return _unreadable((f"{namespace}.{name}", unreadable_reason(error)))
 

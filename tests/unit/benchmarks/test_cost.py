@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -52,6 +53,16 @@ def test_more_never_costs_less(
     figures = [figure(cost(parts, replace(Workload(), **{field: value}))) for value in values]
     assert figures == sorted(figures)
     assert figures[0] < figures[-1]
+
+
+@pytest.mark.parametrize("changelog", [False, True])
+def test_backlog_takes_as_long_as_was_measured(parts: Parts, changelog: bool) -> None:
+    drain = json.loads((RESULTS / "drain-one.json").read_text())
+    wanted = ("split", changelog)
+    found = next(o for o in drain["outcomes"] if (o["case"]["engine"], o["case"]["changelog"]) == wanted)
+    load = replace(NOWHERE, changes=0, backlog=found["events"], cores=2, changelog=changelog)
+    seconds = median(run["seconds"] for run in found["case"]["warm"])
+    assert cost(parts, load).catch_up == pytest.approx(seconds, rel=0.15)
 
 
 def test_longer_trigger_costs_less(parts: Parts) -> None:
@@ -125,8 +136,9 @@ def test_parts_are_positive_and_name_their_source(parts: Parts) -> None:
 
 
 def test_checks_use_files_or_fields_that_are_no_parts(parts: Parts) -> None:
-    # Of `many`, the batches are checked and its memory is a part; of `requests`, standing files and written ones.
-    assert {check.file for check in CHECKS} & {"commit", "drain-one", "size", "bootstrap"} == set()
+    # Of `many`, the batches are checked and its memory is a part.
+    used = {"commit", "drain-one", "size", "bootstrap", "requests"}
+    assert {check.file for check in CHECKS} & used == set()
     assert all(found.predicted > 0 and found.measured > 0 for found in checked(RESULTS))
 
 

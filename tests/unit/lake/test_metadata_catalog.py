@@ -187,7 +187,14 @@ def test_list_of_manifests_that_is_cut_off(config: Config, lake: SqlCatalog) -> 
     assert snapshot is not None
     file = Path(snapshot.manifest_list.removeprefix("file://"))
     whole = file.read_bytes()
-    for content in (b"", whole[:10], whole[:-20], b"something else"):
+    for content in (
+        b"",
+        whole[:10],
+        whole[:-20],
+        b"something else",
+        bytes(len(whole)),
+        whole[:-60] + bytes(60),
+    ):
         file.write_bytes(content)
         unreadable: dict[str, str] = {}
         with open_metadata(config.lake) as catalog:
