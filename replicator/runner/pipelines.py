@@ -29,6 +29,8 @@ from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.rounds import refresh_as_reached, refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
 from replicator.pipelines.tag_stops import TagStops
+from replicator.runner.batch_ends import BatchEnds
+from replicator.runner.cadence import Cadence, slack_of
 from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.runner.side_thread import SideThread
 from replicator.telemetry import get_logger
@@ -38,7 +40,7 @@ _WAIT_S: Final = 60.0
 """How long a run that ends waits for the inputs of pipelines."""
 _LOOK_S: Final = 10.0
 """How often the folder of the pipelines is looked at."""
-_UPDATE_S: Final = 0.5
+_UPDATE_S: Final = 0.25
 """How often the end of the log is read, at most."""
 _UPDATES: Final = 10
 """How often it is read between two refreshes, if they are further apart."""
@@ -83,10 +85,15 @@ def refresh_to_tags(
 
 
 @contextmanager
-def following_pipelines(config: Config, spark: SparkSession, recent: RecentChanges) -> Iterator[None]:
-    """Keep the results of pipelines current while the block runs. `recent` is what it commits to mirrors."""
+def following_pipelines(
+    config: Config, spark: SparkSession, recent: RecentChanges, batches: BatchEnds
+) -> Iterator[None]:
+    """Keep the results of pipelines current while the block runs.
+
+    `recent` is what it commits to mirrors, and `batches` tells when it has.
+    """
     with ExitStack() as running:
-        refreshes = _Refreshes(config, spark, recent)
+        refreshes = _Refreshes(config, spark, recent, batches)
         running.enter_context(closing(refreshes)).start()
         if config.pipelines.check_every is not None:
             from replicator.runner.result_checks import ResultChecks  # noqa: PLC0415 - it imports PyIceberg
@@ -98,14 +105,16 @@ def following_pipelines(config: Config, spark: SparkSession, recent: RecentChang
 
 
 class _Refreshes:
-    """Refreshes pipelines at their intervals."""
+    """Refreshes pipelines at their intervals, a little earlier or later if a batch of the mirror ends then."""
 
-    def __init__(self, config: Config, spark: SparkSession, recent: RecentChanges) -> None:
-        self._config, self._spark, self._changes = config, spark, recent
+    def __init__(
+        self, config: Config, spark: SparkSession, recent: RecentChanges, batches: BatchEnds
+    ) -> None:
+        self._config, self._spark, self._changes, self._batches = config, spark, recent, batches
         self._thread = SideThread("pipelines", self._round, _warn)
         self._updates: SideThread | None = None
         self._retry = True
-        self._due: dict[str, float] = {}
+        self._cadence = Cadence()
         self._reported: dict[str, str] = {}
         self._pipelines: Pipelines | None = None
         self._read: ReadEnds | None = None
@@ -142,9 +151,10 @@ class _Refreshes:
             pipelines, read, self._stops, self._config.pipelines.every, self._thread.stopping
         )
         _log(tagged, self._reported)
-        now = time.monotonic()
-        due = [d.name for d in definitions if self._due.get(d.name, now) <= now]
-        if due:
+        names = [d.name for d in definitions]
+        if due := self._cadence.due(names, time.monotonic()):
+            self._batches.await_next(self._cadence.patience(due, time.monotonic()), self._thread.stopping)
+            began = time.monotonic()
             self._shortest = min(self._every(d) for d in definitions)
             results = refresh_as_reached(
                 pipelines,
@@ -162,9 +172,11 @@ class _Refreshes:
                 tables.append(TableName(self._config.lake.ops_namespace, PIPELINE_CHECKS))
             small = SmallMerge(pipelines.lake, pipelines.tables.index, pipelines.tables.files)
             self._upkeep.run(pipelines.lake, tables if written else [], small)
-            self._schedule(definitions, due, results, now)
-        left = min(self._due[d.name] for d in definitions) - time.monotonic()
-        return min(max(left, 0.0), _LOOK_S)
+            waiting = {r.pipeline for r in results if isinstance(r, NotRefreshed) and r.waits}
+            again = {d.name: self._again(d, waiting) for d in definitions if d.name in due}
+            self._cadence.began(again, began)
+        self._cadence.slack = slack_of(self._shortest) if self._needs_position else 0.0
+        return min(self._cadence.pause(names, time.monotonic()), _LOOK_S)
 
     def _update_ends(self, recent: RecentEnds) -> float:
         if self._needs_position:
@@ -189,15 +201,9 @@ class _Refreshes:
         every = definition.every if isinstance(definition, Definition) else None
         return every or self._config.pipelines.every
 
-    def _schedule(
-        self, definitions: Sequence[Pipeline], due: Collection[str], results: Sequence[Result], began: float
-    ) -> None:
-        waiting = {result.pipeline for result in results if isinstance(result, NotRefreshed) and result.waits}
-        for definition in definitions:
-            if definition.name in due:
-                every = self._every(definition)
-                again = min(every, _AGAIN_S) if definition.name in waiting else every
-                self._due[definition.name] = began + again
+    def _again(self, definition: Pipeline, waiting: Collection[str]) -> float:
+        every = self._every(definition)
+        return min(every, _AGAIN_S) if definition.name in waiting else every
 
     def _report(self, name: str, reason: str, hint: str | None) -> None:
         if self._reported.get(name) != reason:

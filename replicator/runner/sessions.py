@@ -16,6 +16,7 @@ from replicator.batch.context import MirrorContext
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, running_session
+from replicator.runner.batch_ends import BatchEnds
 from replicator.runner.build import Supervision, open_context, open_scheduler
 from replicator.runner.lock import only_one
 from replicator.runner.log_tables import append_once, following_logs
@@ -28,7 +29,7 @@ from replicator.runner.stream import KafkaStream, follow
 from replicator.runner.summary import RunSummary, RunTotals
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.connector.settings import kafka_log
-from replicator.telemetry import get_logger
+from replicator.telemetry import BatchReport, get_logger
 from replicator.watch.connector_watch import watching
 
 _LOG: Final = get_logger("replicator.runner")
@@ -90,6 +91,7 @@ class Sessions:
         self._reloads = reloads
         self._until_caught_up = until_caught_up
         self._on_batch = on_batch
+        self._batches = BatchEnds()
         self._record = record
         self._spark: SparkSession | None = None
         self._totals: RunTotals | None = None
@@ -150,8 +152,13 @@ class Sessions:
             yield
             refresh_once(context.config, spark, recent=context.recent)
             return
-        with following_pipelines(context.config, spark, context.recent):
+        with following_pipelines(context.config, spark, context.recent, self._batches):
             yield
+
+    def _note_batch(self, report: BatchReport) -> None:
+        self._batches.note()
+        if self._on_batch is not None:
+            self._on_batch(report)
 
     def _start(self, session: NextSession) -> SparkSession:
         """Start what all sessions share."""
@@ -174,7 +181,7 @@ class Sessions:
                     session.config,
                     session.log,
                     spark,
-                    self._on_batch,
+                    self._note_batch,
                     totals=self._totals,
                     supervision=supervision,
                 )

@@ -86,7 +86,7 @@ def worker_settings(port: int, bootstrap_servers: str, plugins: Iterable[Path]) 
         "status.storage.topic": "_connect_status",
         "status.storage.replication.factor": "1",
         "status.storage.partitions": "1",
-        "offset.flush.interval.ms": "1000",
+        "offset.flush.interval.ms": "500",
         # A killed worker gets its tasks back as soon as it restarts, not five minutes later.
         "scheduled.rebalance.max.delay.ms": "0",
         "session.timeout.ms": "6000",

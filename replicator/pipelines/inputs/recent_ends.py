@@ -15,7 +15,7 @@ from replicator.pipelines.inputs.log_ends import LogEnds, ReadEnds
 from replicator.pipelines.inputs.tables import InputTable
 
 _Input = TypeVar("_Input")
-KEPT: Final = 40
+KEPT: Final = 80
 """How many ends are kept. A mirror that has not reached the first of them is waited for by its own pipelines only."""
 
 
