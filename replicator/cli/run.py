@@ -67,17 +67,21 @@ def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) 
         # Everything below takes a second to import.
         typer.echo(f"reading {config}", err=True)
     from replicator.config import load
-    from replicator.telemetry import setup_logging
+    from replicator.jvm.launch import early_java
 
     settings = load(config)
-    setup_logging()
-    _refuse(settings)
-    from replicator.runner.process import run as run_mirror
-    from replicator.runner.reloads import ConfigFile
+    with early_java(settings) as java:
+        from replicator.telemetry import setup_logging
 
-    # The path is not resolved: if it is a link, that may name another file later.
-    file = ConfigFile(config.absolute(), lambda: _load(config.absolute()))
-    finish(run_mirror(settings, until_caught_up=until_caught_up, file=file), complete=until_caught_up)
+        setup_logging()
+        _refuse(settings)
+        from replicator.runner.process import run as run_mirror
+        from replicator.runner.reloads import ConfigFile
+
+        # The path is not resolved: if it is a link, that may name another file later.
+        file = ConfigFile(config.absolute(), lambda: _load(config.absolute()))
+        summary = run_mirror(settings, until_caught_up=until_caught_up, file=file, java=java)
+    finish(summary, complete=until_caught_up)
 
 
 def _load(config: Path) -> "Config":

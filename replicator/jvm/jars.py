@@ -194,14 +194,24 @@ def spark_jars(cache: Path | None = None) -> list[Path]:
     return jars(SPARK, cache)
 
 
+def are_fetched(lake: "LakeConfig", cache: Path | None = None) -> bool:
+    """Return whether `spark_jars` and `lake_jars` have nothing to fetch."""
+    wanted = [SPARK, *_sets_of(lake)]
+    return all(_complete(each.directory(cache or default_cache())) for each in wanted)
+
+
 def lake_jars(lake: "LakeConfig", cache: Path | None = None) -> list[Path]:
     """Return the jars that only this catalog or its file system needs. Raises JavaMissing, ReplicatorError."""
+    return [jar for wanted in _sets_of(lake) for jar in jars(wanted, cache)]
+
+
+def _sets_of(lake: "LakeConfig") -> list[JarSet]:
     database = lake.database.jars if lake.database is not None else ()
     # Each command imports this module, and the models of the configuration take time.
     from replicator.config.catalogs import FILE_IO_JARS  # noqa: PLC0415
 
     names = {*lake.kind.jars, *database, *FILE_IO_JARS.get(str(lake.options.get(_FILE_IO)), ())}
-    return [jar for wanted in _OF_LAKES if wanted.name in names for jar in jars(wanted, cache)]
+    return [wanted for wanted in _OF_LAKES if wanted.name in names]
 
 
 def kafka_jars(cache: Path | None = None) -> list[Path]:

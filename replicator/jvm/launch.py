@@ -2,21 +2,35 @@
 
 Every user of a machine can read the command lines of all processes. The settings are therefore read from files that
 only this user can read, and that are deleted once the process has started.
+
+It is started without PySpark, which takes half a second to import and waits for it. Meanwhile, Python can import.
 """
 
+import atexit
 import contextlib
 import os
 import shlex
+import struct
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.java_gateway import launch_gateway
-
-from replicator.errors import ConfigError
+from replicator.config import Config
+from replicator.errors import ConfigError, JavaGone, ReplicatorError
+from replicator.jvm.class_data_sharing import class_archive
+from replicator.jvm.jars import are_fetched, find_java, lake_jars, spark_jars
+from replicator.jvm.settings import CLASS_PATH, DEFAULT_OPTIONS, WIDE_ROWS, session_conf
 
 _SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_CONNECTION: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_POLL_S: Final = 0.02
+_END_S: Final = 5.0
 _JAVA_OPTIONS: Final = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 """Spark puts these settings on the command line, in this order."""
 
@@ -24,27 +38,145 @@ _PRIVATE_OPTIONS: Final = ("-D", "-javaagent:", "-agentpath:", "-agentlib:")
 """Java options with free text, which may contain a secret: `-Djavax.net.ssl.trustStorePassword=...`."""
 
 
-def launch_java(conf: Mapping[str, str], folder: Path) -> Any:
-    """Start the Java process with `conf` and return PySpark's gateway to it.
+@dataclass(slots=True)
+class JavaProcess:
+    """Spark's Java process, which may still be starting.
 
-    The process has its own session: a terminal and a shell send signals to the whole process group.
+    It ends only with this process, or by `discard`: stop signals are not delivered to it. Python handles them; running
+    tables need Java for their commits. If Python is killed, Java reads the end of its standard input and ends too.
 
-    Args:
-        folder: location of the private files while the process starts.
+    Attributes:
+        process: it has its own session, as a terminal and a shell send signals to the whole process group.
+        private: the folder of the files with settings, which Java also tells there how to connect.
+        log: its standard output and error.
+        is_used: whether there is a gateway.
+    """
+
+    process: "subprocess.Popen[bytes]"
+    private: "tempfile.TemporaryDirectory[str]"
+    log: Path
+    is_used: bool = False
+
+    def gateway(self) -> Any:
+        """Wait until it has started, and return PySpark's gateway to it.
+
+        Raises:
+            JavaGone: it has ended.
+        """
+        from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - see above
+
+        while not (info := _connection(self.private)).exists():
+            if (code := self.process.poll()) is not None:
+                self.private.cleanup()
+                raise JavaGone(
+                    f"Spark's Java process ended at its start (exit code {code})", f"see {self.log}"
+                )
+            time.sleep(_POLL_S)
+        content = info.read_bytes()
+        self.private.cleanup()
+        port, length = struct.unpack_from(">ii", content)
+        with _environment(
+            PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=content[8 : 8 + length].decode()
+        ):
+            gateway: Any = launch_gateway()
+        gateway.proc, self.is_used = self.process, True
+        # A service manager sends signals to every process that it finds.
+        signals = gateway.jvm.sun.misc
+        for name in ("INT", "TERM", "HUP"):
+            signals.Signal.handle(signals.Signal(name), signals.SignalHandler.SIG_IGN)
+        return gateway
+
+    def discard(self) -> None:
+        """End it if it is not used."""
+        if self.is_used:
+            return
+        self.process.kill()
+        self.process.wait(_END_S)
+        self.private.cleanup()
+
+
+def begin_java(config: Config) -> JavaProcess:
+    """Start Spark's Java process, without waiting for it. The first call fetches the Java libraries.
 
     Raises:
+        JavaMissing: no usable Java on this machine.
+        ReplicatorError: the libraries could not be fetched.
         ConfigError: the Java options contain an unclosed quote.
     """
-    with tempfile.TemporaryDirectory(prefix="launch-", dir=folder) as private:
-        options = Path(private) / "java.options"
+    java = find_java()
+    os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
+    # Executors must run the interpreter that has our libraries, not the first python3 on PATH.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf = session_conf(config, [*spark_jars(), *lake_jars(config.lake)])
+    # SQL settings are read from the context later.
+    early = {name: value for name, value in conf.items() if not name.startswith("spark.sql.")}
+    libraries = [path for path in map(Path, conf[CLASS_PATH].split(os.pathsep)) if path.exists()]
+    classes = class_archive(java, [*libraries, _pyspark() / "jars"])
+    # Before it lets the heap grow, the parallel collector scans all of it, twice in a large batch.
+    heap = f"-Xms{config.spark.driver_memory}"
+    options = [*classes.java_options(), heap, WIDE_ROWS, early.get(DEFAULT_OPTIONS, "")]
+    early |= {"spark.master": config.spark.master, DEFAULT_OPTIONS: " ".join(options)}
+    started = _launched(early, config.mirror.state_dir)
+    atexit.register(classes.keep, started.process)
+    return started
+
+
+@contextlib.contextmanager
+def early_java(config: Config) -> Iterator[JavaProcess | None]:
+    """Start Java before the block, which imports and checks, and end it if the block did not use it.
+
+    None if that is not possible: the block finds out why when it needs Java.
+    """
+    java = None
+    with contextlib.suppress(OSError, ReplicatorError):
+        # A download must not come before the checks.
+        java = begin_java(config) if are_fetched(config.lake) else None
+    try:
+        yield java
+    finally:
+        if java is not None:
+            java.discard()
+
+
+def _launched(conf: Mapping[str, str], folder: Path) -> JavaProcess:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private = tempfile.TemporaryDirectory(prefix="launch-", dir=folder)
+    try:
+        options = Path(private.name) / "java.options"
         settings, hidden = hide_java_options(conf, options)
         _write_private(options, vm_options_text(hidden))
-        properties = Path(private) / "spark.properties"
+        properties = Path(private.name) / "spark.properties"
         _write_private(properties, properties_text(settings))
         # If it is given a file, Spark ignores the defaults of the installation unless told to load them.
-        arguments = shlex.join(["--load-spark-defaults", "--properties-file", str(properties)])
-        with _submit_arguments(arguments):
-            return launch_gateway(None, {"start_new_session": True})
+        arguments = ["--load-spark-defaults", "--properties-file", str(properties)]
+        given = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS) or "pyspark-shell")
+        home = Path(os.environ.get("SPARK_HOME") or _pyspark())
+        env = os.environ | {"SPARK_CONNECT_MODE": "0", _CONNECTION: str(_connection(private))}
+        log = folder / "spark.log"
+        log.touch(0o600)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [home / "bin" / "spark-submit", *arguments, *given],
+                stdin=subprocess.PIPE, stdout=output, stderr=output, env=env, start_new_session=True,
+            )  # fmt: skip
+    except BaseException:
+        private.cleanup()
+        raise
+    return JavaProcess(process, private, log)
+
+
+def _pyspark() -> Path:
+    """Return the folder of PySpark, without importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ReplicatorError("PySpark is not installed", "install replicator again")
+    return Path(spec.origin).parent
+
+
+def _connection(private: "tempfile.TemporaryDirectory[str]") -> Path:
+    """Return the file in which Java tells its port and a secret, in the form of PySpark's `launch_gateway`."""
+    return Path(private.name) / "connection"
 
 
 def hide_java_options(conf: Mapping[str, str], file: Path) -> tuple[dict[str, str], list[str]]:
@@ -103,14 +235,10 @@ def _write_private(file: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _submit_arguments(arguments: str) -> Iterator[None]:
-    """Let PySpark call spark-submit with `arguments`, placed before those from the user's environment."""
-    given = os.environ.get(_SUBMIT_ARGUMENTS)
-    os.environ[_SUBMIT_ARGUMENTS] = f"{arguments} {given or 'pyspark-shell'}"
+def _environment(**values: str) -> Iterator[None]:
+    os.environ.update(values)
     try:
         yield
     finally:
-        if given is None:
-            del os.environ[_SUBMIT_ARGUMENTS]
-        else:
-            os.environ[_SUBMIT_ARGUMENTS] = given
+        for name in values:
+            del os.environ[name]

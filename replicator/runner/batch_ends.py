@@ -12,19 +12,21 @@ _POLL_S: Final = 0.1
 
 
 class BatchEnds:
-    """Tells one thread that another one has ended a batch."""
+    """Tells one thread when another one ended a batch."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
+        self._last = float("-inf")
 
     def note(self) -> None:
         """Note that a batch ended."""
+        self._last = time.monotonic()
         self._ended.set()
 
-    def await_next(self, seconds: float, stopping: threading.Event) -> None:
-        """Wait for the end of a batch, for `seconds` at most, or until `stopping` is set."""
-        self._ended.clear()
+    def await_one(self, since: float, seconds: float, stopping: threading.Event) -> None:
+        """Wait until a batch has ended after the time `since`, for `seconds` at most, or until `stopping` is set."""
         deadline = time.monotonic() + seconds
         while not stopping.is_set() and (left := deadline - time.monotonic()) > 0:
-            if self._ended.wait(min(left, _POLL_S)):
+            self._ended.clear()
+            if self._last >= since or self._ended.wait(min(left, _POLL_S)):
                 return

@@ -23,6 +23,7 @@ class Cadence:
 
     slack: float = 0.0
     _at: dict[str, float] = field(default_factory=dict)
+    _began: float = float("-inf")
 
     def due(self, names: Collection[str], now: float) -> list[str]:
         """Return which names a round may bring up to date now: those that are new, and those that are due soon."""
@@ -32,11 +33,19 @@ class Cadence:
         """Return how long their round may wait for the end of a batch; negative if it is late already."""
         return min((self._at.get(name, now - self.slack) for name in names), default=now) + self.slack - now
 
+    def fresh_since(self, now: float) -> float:
+        """Return since when a batch must have ended so that a round begins right away.
+
+        No two batches take the same time: the one to follow may have ended a little before the round may begin.
+        """
+        return max(self._began, now - self.slack)
+
     def began(self, intervals: Mapping[str, float], now: float) -> None:
         """Note a round of names, each with the seconds until it is due again.
 
         One that began early is due again at its interval after it was due, as it would else begin ever earlier.
         """
+        self._began = now
         for name, every in intervals.items():
             self._at[name] = max(now, self._at.get(name, now)) + every
 

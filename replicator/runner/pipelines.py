@@ -152,8 +152,11 @@ class _Refreshes:
         )
         _log(tagged, self._reported)
         names = [d.name for d in definitions]
-        if due := self._cadence.due(names, time.monotonic()):
-            self._batches.await_next(self._cadence.patience(due, time.monotonic()), self._thread.stopping)
+        now, cadence = time.monotonic(), self._cadence
+        if due := cadence.due(names, now):
+            self._batches.await_one(
+                cadence.fresh_since(now), cadence.patience(due, now), self._thread.stopping
+            )
             began = time.monotonic()
             self._shortest = min(self._every(d) for d in definitions)
             results = refresh_as_reached(
@@ -174,9 +177,9 @@ class _Refreshes:
             self._upkeep.run(pipelines.lake, tables if written else [], small)
             waiting = {r.pipeline for r in results if isinstance(r, NotRefreshed) and r.waits}
             again = {d.name: self._again(d, waiting) for d in definitions if d.name in due}
-            self._cadence.began(again, began)
-        self._cadence.slack = slack_of(self._shortest) if self._needs_position else 0.0
-        return min(self._cadence.pause(names, time.monotonic()), _LOOK_S)
+            cadence.began(again, began)
+        cadence.slack = slack_of(self._shortest) if self._needs_position else 0.0
+        return min(cadence.pause(names, time.monotonic()), _LOOK_S)
 
     def _update_ends(self, recent: RecentEnds) -> float:
         if self._needs_position:

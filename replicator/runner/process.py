@@ -6,6 +6,7 @@ from pathlib import Path
 
 from replicator.config import ArchiveLog, Config, KafkaLog
 from replicator.errors import UsageError
+from replicator.jvm.launch import JavaProcess
 from replicator.model.moments import ReplayRange
 from replicator.model.reread import Narrowed, Request
 from replicator.model.table import TableId
@@ -36,12 +37,13 @@ def run(
     until_caught_up: bool = False,
     on_batch: OnBatch | None = None,
     file: ConfigFile | None = None,
+    java: JavaProcess | None = None,
 ) -> RunSummary:
     """Apply current and future changes until SIGTERM or Ctrl-C, or `until_caught_up` with the source's present state.
 
     Waits for a broker that does not answer, and restarts a failed connector. Is delayed if it ended again and again.
     Of an archive, applies all events and returns. SIGHUP lets it continue with the present content of `file`, if there
-    is one; see `reloads`.
+    is one; see `reloads`. `java` is Spark's process if it was started already.
 
     Raises:
         NotCaughtUp: the source's position at the start was not reached, or it is unknown whether it was.
@@ -65,7 +67,13 @@ def run(
         if reloads is not None:
             process.enter_context(reload_on_hangup(reloads.request, control))
         sessions = Sessions(
-            process, control, reloads, until_caught_up=until_caught_up, on_batch=note, record=record
+            process,
+            control,
+            reloads,
+            until_caught_up=until_caught_up,
+            on_batch=note,
+            record=record,
+            java=java,
         )
         return sessions.run(NextSession(config, open_kafka_log(config, config.log)))
 

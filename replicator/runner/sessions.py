@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from replicator.batch.context import MirrorContext
 from replicator.config import ColumnRuleBook, Config
 from replicator.errors import LakeUnavailable
+from replicator.jvm.launch import JavaProcess
 from replicator.jvm.spark import check_java, running_session
 from replicator.runner.batch_ends import BatchEnds
 from replicator.runner.build import Supervision, open_context, open_scheduler
@@ -37,8 +38,12 @@ _RETRY_S: Final = 2.0
 
 
 @contextlib.contextmanager
-def sole_process(config: Config, log: ChangeLog, record: RunRecorder | None = None) -> Iterator[SparkSession]:
+def sole_process(
+    config: Config, log: ChangeLog, record: RunRecorder | None = None, java: JavaProcess | None = None
+) -> Iterator[SparkSession]:
     """Hold the mirror's lock on this machine, and provide Spark, while the block runs. Write a `record` of that.
+
+    `java` is Spark's process if it was started already.
 
     Raises:
         MirrorRuns: another process holds the lock.
@@ -54,7 +59,7 @@ def sole_process(config: Config, log: ChangeLog, record: RunRecorder | None = No
             stack.enter_context(record.recording())
         log.offsets()  # Report a log that cannot be reached before the JVM starts.
         _LOG.info("starting Spark", mirror=config.mirror.name)
-        yield stack.enter_context(running_session(config))
+        yield stack.enter_context(running_session(config, java))
 
 
 def open_mirror(
@@ -84,6 +89,7 @@ class Sessions:
         until_caught_up: bool,
         on_batch: OnBatch | None,
         record: RunRecorder | None = None,
+        java: JavaProcess | None = None,
     ) -> None:
         """Leave what all sessions share to `process`, which must be closed after them. Keep `record` up to date."""
         self._process = process
@@ -93,6 +99,7 @@ class Sessions:
         self._on_batch = on_batch
         self._batches = BatchEnds()
         self._record = record
+        self._java = java
         self._spark: SparkSession | None = None
         self._totals: RunTotals | None = None
         self._summary: RunSummary | None = None
@@ -163,7 +170,7 @@ class Sessions:
     def _start(self, session: NextSession) -> SparkSession:
         """Start what all sessions share."""
         spark = self._spark = self._process.enter_context(
-            sole_process(session.config, session.log, self._record)
+            sole_process(session.config, session.log, self._record, self._java)
         )
         self._process.enter_context(stop_on_signals(self._control))
         if self._reloads is not None:

@@ -12,8 +12,10 @@ from replicator.batch.context import MirrorContext
 from replicator.config import Config
 from replicator.errors import LakeUnavailable
 from replicator.lake.rows import search
+from replicator.lake.rows.driver_keys import few_keys
 from replicator.lake.rows.locations import ReadCost, RowLocationCache, RowLocations
 from replicator.lake.rows.search import locate, read_unread
+from replicator.model.types import LakeType
 from replicator.runner.scheduler import Scheduler
 from tests.oracle.model import Record
 from tests.support.lake_harness import LakeHarness
@@ -73,13 +75,21 @@ def assert_located(mirror: Scheduler) -> None:
     assert set(positions) == located(mirror.context.lake, loaded)
 
 
+@pytest.fixture
+def spark_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark read the keys of small tables too."""
+    monkeypatch.setattr(search, "few_keys", lambda *_: None)
+
+
 @pytest.mark.parametrize("partition", [[], ["bucket(3, id)"]], ids=["unpartitioned", "partitioned"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("reader", ["driver", "spark_reads"])
 def test_index_has_the_location_of_every_row_after_every_batch(
-    indexed: LakeHarness, partition: list[str], seed: int
+    indexed: LakeHarness, partition: list[str], reader: str, request: pytest.FixtureRequest
 ) -> None:
     """Small and large batches, maintenance after some of them, and a restart in the middle."""
-    batches = batches_of(seed)
+    if reader == "spark_reads":
+        request.getfixturevalue(reader)
+    batches = batches_of(len(reader))
     write(indexed, batches)
     settings = config(indexed, table=[{"name": "shop.orders", "partition": partition}])
     mirror, end = indexed.mirror(settings), 0
@@ -152,7 +162,54 @@ def test_index_is_not_built_when_it_would_be_larger_than_configured(lake: LakeHa
     assert_exact(lake, batches)
 
 
+def test_driver_reads_the_keys_of_a_small_table_by_their_field_ids(lake: LakeHarness) -> None:
+    """A renamed key column has its old name in older files."""
+    batches = changes(16, batches=4)
+    write(lake, batches)
+    settings = config(lake, maintenance={"enabled": False})
+    first, *_, last = ends(batches)
+    lake.mirror(settings).advance({ORDERS: {0: first}})
+    mirror = lake.mirror(settings)
+    with captured_logs() as logs, patch.object(search, "matching_positions", side_effect=AssertionError):
+        mirror.advance({ORDERS: {0: last}})
+    assert [line["table"] for line in logs if line["event"] == "row index built"] == ["shop.orders"]
+    assert_located(mirror)
+    assert_exact(lake, batches)
+    table = mirror.context.lake.load("shop", "orders")
+    assert table is not None
+    files = search._scanned_files(mirror.context.lake, table)
+    assert any(len(deletes) for _, deletes in files)
+    before = few_keys(table, files, (("id", LakeType("long")),))
+    mirror.context.spark.sql("ALTER TABLE lake.shop.orders RENAME COLUMN id TO number")
+    renamed = mirror.context.lake.load("shop", "orders")
+    assert renamed is not None
+    assert before is not None
+    after = few_keys(renamed, files, (("number", LakeType("long")),))
+    assert after is not None
+    assert [(f.keys, f.positions.tolist()) for f in after] == [(f.keys, f.positions.tolist()) for f in before]
+
+
+def test_spark_reads_the_keys_of_files_that_the_driver_does_not_know(lake: LakeHarness) -> None:
+    """Deletion vectors are in no Parquet file."""
+    batches = changes(17, batches=4)
+    write(lake, batches)
+    settings = config(lake, apply={"format_version": 3}, maintenance={"enabled": False})
+    first, second, *_, last = ends(batches)
+    lake.mirror(settings).advance({ORDERS: {0: first}})
+    lake.mirror(settings).advance({ORDERS: {0: second}})
+    mirror = lake.mirror(settings)
+    mirror.advance({ORDERS: {0: last}})
+    table = mirror.context.lake.load("shop", "orders")
+    assert table is not None
+    files = search._scanned_files(mirror.context.lake, table)
+    assert any(len(deletes) for _, deletes in files)
+    assert few_keys(table, files, (("id", LakeType("long")),)) is None
+    assert_located(mirror)
+    assert_exact(lake, batches)
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("spark_reads")
 def test_keys_of_a_file_with_many_rows_are_read_in_parts(
     indexed: LakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +238,7 @@ def test_keys_of_a_file_with_many_rows_are_read_in_parts(
     assert_exact(indexed, batches)
 
 
+@pytest.mark.usefixtures("spark_reads")
 @pytest.mark.parametrize("case", ["all keys", "rewritten files"])
 def test_index_begins_empty_again_when_keys_could_not_be_read(indexed: LakeHarness, case: str) -> None:
     """An index that lacks rows would let a batch add a row beside the one that it should replace."""

@@ -46,7 +46,7 @@ def test_small_batches_search_only_keys_without_known_row_locations(lake: LakeHa
         event("u", pos, before={"id": 1, "name": "new"}, after={"id": 1, "name": "2"}) for pos in (150, 170)
     ]
     lake.write([DEFINITION, created(1), created(2), updates[0], created(60), updates[1]])
-    never = ReadCost(constant=float("inf"))
+    never = ReadCost(constant=float("inf"), few=-1)
     lake.adapt = lambda context: replace(context, row_locations=RowLocationCache(cost=never))
     lake.mirror().advance({ORDERS: {0: 2}})
     mirror = lake.mirror()

@@ -18,7 +18,8 @@ from replicator.batch import MirrorContext
 from replicator.config import CATALOG_NAME, Config
 from replicator.jvm.class_data_sharing import class_archive
 from replicator.jvm.jars import POSTGRESQL, jars
-from replicator.jvm.spark import build_session, catalog_conf
+from replicator.jvm.settings import catalog_conf
+from replicator.jvm.spark import build_session
 from replicator.lake.reading.reader import open_catalog
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.scheduler import Scheduler
@@ -65,7 +66,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     # Java keeps something of the session of each test.
     spark = {"master": "local[2]", "driver_memory": "2g", "conf": conf}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("replicator.jvm.spark.class_archive", _written_class_archive)
+        patch.setattr("replicator.jvm.launch.class_archive", _written_class_archive)
         session = build_session(minimal_config(folder, spark=spark))
     try:
         yield session

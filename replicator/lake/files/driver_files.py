@@ -213,7 +213,7 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
 
     None if Arrow cannot convert them.
     """
-    content = _download(table, file.path) if file.content is None else file.content
+    content = content_of(table, file.path) if file.content is None else file.content
     found = pq.read_table(pa.BufferReader(content))
     columns = {field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
     wanted = arrow_schema(table.schema_json())
@@ -235,7 +235,12 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
         return None
 
 
-def _download(table: LakeTable, path: str) -> bytes:
+def content_of(table: LakeTable, path: str) -> bytes:
+    """Return the content of a file of a table, which should be small: it passes through a socket.
+
+    Raises:
+        LakeUnavailable: it cannot be read.
+    """
     with lake_errors(f"files of {table.name} cannot be read"):
         stream = table.java.io().newInputFile(path).newStream()
         try:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from replicator.jvm.spark import STAGED_CATALOG
+from replicator.jvm.settings import STAGED_CATALOG
 from replicator.lake.catalog.java import JavaClasses
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.model.common import quoted

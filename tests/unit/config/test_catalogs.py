@@ -10,7 +10,7 @@ import pytest
 from replicator.config import Strategy
 from replicator.config.catalogs import CATALOGS, FILE_IO_JARS, CatalogName
 from replicator.jvm.jars import AWS, POSTGRESQL
-from replicator.jvm.spark import catalog_conf
+from replicator.jvm.settings import catalog_conf
 from replicator.lake.catalog.metadata import table_location
 from replicator.lake.reading.settings import catalog_properties
 from replicator.lake.strategies.registry import STRATEGIES

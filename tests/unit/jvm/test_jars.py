@@ -11,7 +11,7 @@ import pytest
 from replicator.errors import JavaMissing, ReplicatorError
 from replicator.jvm import jars
 from replicator.jvm.jars import AWS, CONVERTER, DEBEZIUM, KAFKA, POSTGRESQL, SPARK, JarSet
-from replicator.jvm.spark import session_conf
+from replicator.jvm.settings import session_conf
 from tests.support.config import minimal_config
 from tests.support.downloads import reported_downloads
 

@@ -82,7 +82,7 @@ def test_table_that_was_used_least_recently_is_discarded_when_the_limit_is_excee
 
 
 def test_all_keys_are_read_once_searching_has_taken_as_long() -> None:
-    cache = RowLocationCache(most_bytes=200 * ENTRY_BYTES, cost=ReadCost(constant=1.0, row=0.1))
+    cache = RowLocationCache(most_bytes=200 * ENTRY_BYTES, cost=ReadCost(constant=1.0, row=0.1, few=-1))
     known = cache.of(table("orders", 1), ("id",))
     assert not cache.is_worth_reading(known, 10)
     known.searched_s = 2.0

@@ -48,16 +48,25 @@ def test_late_round_moves_the_following_ones() -> None:
     assert cadence.pause(["a"], 15) == pytest.approx(1.5)
 
 
-def test_waiting_thread_notices_the_end_of_a_batch_but_not_of_an_earlier_one() -> None:
+def test_batch_that_just_ended_is_followed_but_not_twice() -> None:
+    cadence = Cadence(0.5)
+    cadence.began({"a": 2}, 10)
+    assert cadence.fresh_since(11.5) == 11
+    cadence.began({"a": 2}, 11.4)
+    assert cadence.fresh_since(11.5) == 11.4
+
+
+def test_waiting_thread_notices_the_end_of_a_batch_but_not_of_an_old_one() -> None:
     batches, stopping = BatchEnds(), threading.Event()
     batches.note()
     began = time.monotonic()
-    batches.await_next(0.2, stopping)
-    assert time.monotonic() - began >= 0.2
+    batches.await_one(began - 60, 60, stopping)
+    batches.await_one(began + 60, 0.2, stopping)
+    assert 0.2 <= time.monotonic() - began < 60
     woken = threading.Event()
 
     def wait() -> None:
-        batches.await_next(60, stopping)
+        batches.await_one(time.monotonic(), 60, stopping)
         woken.set()
 
     waiting = threading.Thread(target=wait)
@@ -69,6 +78,6 @@ def test_waiting_thread_notices_the_end_of_a_batch_but_not_of_an_earlier_one() -
 
 def test_waiting_ends_if_the_mirror_stops_and_without_patience() -> None:
     stopping = threading.Event()
-    BatchEnds().await_next(-1, stopping)
+    BatchEnds().await_one(0, -1, stopping)
     stopping.set()
-    BatchEnds().await_next(3600, stopping)
+    BatchEnds().await_one(0, 3600, stopping)
