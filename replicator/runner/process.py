@@ -19,7 +19,6 @@ from replicator.runner.archive_run import (
 )
 from replicator.runner.build import Supervision
 from replicator.runner.kafka_log import open_kafka_log
-from replicator.runner.pipelines import refresh_once
 from replicator.runner.reloads import ConfigFile, NextSession, Reloads, SessionControl
 from replicator.runner.run_recorder import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -134,6 +133,8 @@ def replay(
         check_range(scheduler, log, wanted, starts)
         apply_archive(scheduler, on_progress)
         if is_whole and not scheduler.stopping.is_set():
+            from replicator.runner.pipelines import refresh_once  # noqa: PLC0415 - it takes half a second
+
             refresh_once(config, scheduler.context.spark, scheduler.stopping)
     return scheduler.summary()
 

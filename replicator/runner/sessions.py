@@ -8,6 +8,7 @@ import contextlib
 import gc
 import threading
 from collections.abc import Collection, Iterator
+from importlib import import_module
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -21,7 +22,6 @@ from replicator.runner.batch_ends import BatchEnds
 from replicator.runner.build import Supervision, open_context, open_scheduler
 from replicator.runner.lock import only_one
 from replicator.runner.log_tables import append_once, following_logs
-from replicator.runner.pipelines import following_pipelines, refresh_once
 from replicator.runner.reloads import NextSession, Reloads, SessionControl
 from replicator.runner.run_recorder import RunRecorder
 from replicator.runner.scheduler import OnBatch, Scheduler
@@ -155,6 +155,8 @@ class Sessions:
     @contextlib.contextmanager
     def _pipelines(self, context: MirrorContext, spark: SparkSession) -> Iterator[None]:
         """Keep the results of pipelines current while the block runs, or bring them up to date at its end."""
+        from replicator.runner.pipelines import following_pipelines, refresh_once  # noqa: PLC0415 - see `_start`
+
         if self._until_caught_up:
             yield
             refresh_once(context.config, spark, recent=context.recent)
@@ -169,6 +171,8 @@ class Sessions:
 
     def _start(self, session: NextSession) -> SparkSession:
         """Start what all sessions share."""
+        # Half a second, which passes while Java starts.
+        threading.Thread(target=import_module, args=("replicator.runner.pipelines",), daemon=True).start()
         spark = self._spark = self._process.enter_context(
             sole_process(session.config, session.log, self._record, self._java)
         )
