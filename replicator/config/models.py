@@ -272,19 +272,12 @@ class TableConfig(Section):
     history: Literal["scd2", "soft_delete", "append"] | None = None
     history_columns: tuple[Annotated[str, Field(min_length=1)], ...] = ()
 
-    @field_validator("history")
-    @classmethod
-    def _no_second_changelog(cls, history: str | None) -> str | None:
-        if history == "append":
-            raise ValueError(
-                'each change as a row is the changelog of the table: changelog = true, and no history = "append"'
-            )
-        return history
-
     @model_validator(mode="after")
     def _history_has_columns(self) -> Self:
-        if self.history_columns and self.history != "scd2":
-            raise ValueError('history_columns has an effect only with history = "scd2"; remove it')
+        if self.history_columns and self.history not in ("scd2", "append"):
+            raise ValueError(
+                'history_columns has an effect only with history = "scd2" or "append"; remove it'
+            )
         return self
 
     @field_validator("properties")

@@ -17,6 +17,8 @@ class Kind(StrEnum):
     """A row for each version of a row, with the times between which it was valid."""
     DELETED = "soft_delete"
     """The newest version of each row, also of deleted ones."""
+    APPENDED = "append"
+    """A row where each version began, and one where a row was deleted; no row is ever changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,10 @@ class History:
 
 def explained_history(history: History) -> Iterator[str]:
     """Yield how a history is kept current, in lines."""
-    yield f"reads the new changes of {history.mirror.changes}, and the open versions of their keys"
+    versions = "" if history.kind is Kind.APPENDED else ", and the open versions of their keys"
+    yield f"reads the new changes of {history.mirror.changes}{versions}"
     match history.kind:
-        case Kind.VERSIONS:
+        case Kind.VERSIONS | Kind.APPENDED:
             columns = ", ".join(history.columns) or "any column"
             yield f"a change of {columns} makes a version; several within one transaction leave one"
         case Kind.DELETED:
@@ -88,6 +91,7 @@ class OwnNames:
     is_current: str
     version: str
     deleted_at: str
+    is_deleted: str
 
     @classmethod
     def beside(cls, columns: Collection[str]) -> "OwnNames":
@@ -99,4 +103,5 @@ class OwnNames:
                 name = f"_{name}"
             return name
 
-        return cls(*map(free, ("valid_from", "valid_to", "is_current", "_version", "deleted_at")))
+        names = ("valid_from", "valid_to", "is_current", "_version", "deleted_at", "is_deleted")
+        return cls(*map(free, names))

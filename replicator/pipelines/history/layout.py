@@ -1,11 +1,11 @@
 """How versions of rows are stored as the rows of a history, and read from them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from replicator.model.common import quoted
@@ -15,6 +15,7 @@ from replicator.pipelines.history.versions import PLACE, place
 
 _STORED: Final = tuple(name for name, _ in PLACE if name != "ts")
 _SIDES: Final = (("from", "first"), ("to", "end"))
+_NTH: Final = "_replicator_nth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class Layout:
         ended = F.timestamp_micros(F.col("end.ts"))
         if self.kind is Kind.DELETED:
             return versions.select(*values, ended.alias(own.deleted_at))
+        if self.kind is Kind.APPENDED:
+            return self._appended(versions, values)
         stored = [
             F.col(f"{side}.{name}").alias(f"{begin}_{name}") for begin, side in _SIDES for name in _STORED
         ]
@@ -78,6 +81,32 @@ class Layout:
             ended.alias(own.valid_to),
             F.col("end").isNull().alias(own.is_current),
             F.struct(*stored).alias(own.version),
+        )
+
+    def _appended(self, versions: DataFrame, values: Sequence[SparkColumn]) -> DataFrame:
+        own, began = self.own, F.struct(F.col("first").alias("at"), F.lit(False).alias("gone"))
+        ended = F.struct(F.col("end").alias("at"), F.lit(True).alias("gone"))
+        moments = F.when(F.col("gone"), F.array(began, ended)).otherwise(F.array(began))
+        stored = [F.col(f"moment.at.{name}").alias(f"from_{name}") for name in _STORED]
+        return versions.withColumn("moment", F.explode(moments)).select(
+            *values,
+            F.timestamp_micros(F.col("moment.at.ts")).alias(own.valid_from),
+            F.col("moment.gone").alias(own.is_deleted),
+            F.struct(*stored).alias(own.version),
+        )
+
+    def newest(self, rows: DataFrame) -> DataFrame:
+        """Return those rows of an appended history that the source has, as far as the history knows."""
+        own, version = self.own, F.col(quoted(self.own.version))
+        newest = F.row_number().over(
+            Window.partitionBy(*(F.col(quoted(name)) for name in self.key)).orderBy(
+                F.col(quoted(own.valid_from)).desc(), version.getField("from_position").desc()
+            )
+        )
+        return (
+            rows.withColumn(_NTH, newest)
+            .where((F.col(_NTH) == 1) & ~F.col(quoted(own.is_deleted)))
+            .drop(_NTH)
         )
 
     def versions(self, rows: DataFrame) -> DataFrame:

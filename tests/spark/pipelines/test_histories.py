@@ -68,6 +68,26 @@ def assert_versions(
     assert found == wanted, f"extra {found - wanted}, missing {wanted - found}"
 
 
+def assert_appended(
+    rows: Sequence[Mapping[str, Any]], table: SourceTable, tracked: Sequence[str] | None = None
+) -> None:
+    """Assert that there is a row where each version began, and one where a row was deleted."""
+    names = [c.name for c in table.columns] if tracked is None else [*table.key, *tracked]
+    versions = list(source_versions(table, tracked))
+    begun = {(table.key_of(v.row), v.first) for v in versions}
+    wanted = Counter((as_text(in_lake(v.row, table), names), v.first, False) for v in versions)
+    wanted += Counter(
+        (as_text(in_lake(v.row, table), names), v.end, True)
+        for v in versions
+        if v.end is not None and (table.key_of(v.row), v.end) not in begun
+    )
+    found = Counter(
+        (as_text(row, names), (row["_version"]["from_file"], row["_version"]["from_pos"]), row["is_deleted"])
+        for row in rows
+    )
+    assert found == wanted, f"extra {found - wanted}, missing {wanted - found}"
+
+
 def assert_times(rows: Sequence[Mapping[str, Any]], table: SourceTable) -> None:
     """Assert that at each time at most one version of a row is valid, without gaps at updates."""
     for key in {table.key_of(row) for row in rows}:
@@ -128,6 +148,35 @@ def test_deleted_rows_stay_with_the_time_when_they_were_deleted(lake: LakeHarnes
     )
     wanted = Counter((as_text(in_lake(row, table), names), gone) for row, gone in newest_rows(table))
     assert found == wanted, f"extra {found - wanted}, missing {wanted - found}"
+
+
+@pytest.mark.parametrize("tracked", [None, ["number"]], ids=["all columns", "one column"])
+def test_appended_rows_are_the_beginnings_and_ends_of_versions(
+    lake: LakeHarness, tracked: list[str] | None
+) -> None:
+    source = Source(7, alters=0, gtids=True)
+    source.start(["bigint", "composite"], 15)
+    settings = {"history": "append"} | ({} if tracked is None else {"history_columns": tracked})
+    config = with_histories(lake, source, **settings)
+    pipelines, round_, files = PipelineLake(lake, config), Round(lake, source), set[str]()
+    for _ in range(3):
+        at = round_.write(transactions=20, later=5)
+        pipelines.refreshed(boundary(at))
+        written = {
+            row["_file"]
+            for table in source.tables
+            for row in lake.mirror(config)
+            .context.spark.sql(f"SELECT DISTINCT _file FROM lake.shop_history.{table.name}")
+            .collect()
+        }
+        assert files <= written, "no row is ever changed or moved"
+        files = written
+    pipelines.refreshed()
+    assert any(c.row is None for table in source.tables for c in table.changes), "a TRUNCATE"
+    for table, history in zip(source.tables, histories_of(config), strict=True):
+        assert_appended(lake.rows(table.name, "shop_history"), table, tracked)
+        if tracked is None:
+            assert check_history(pipelines.pipelines(), history).is_equal
 
 
 def record_rows(source: Source, transactions: int) -> None:

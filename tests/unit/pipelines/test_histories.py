@@ -57,7 +57,7 @@ def test_own_columns_make_way_for_those_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("table", "sections", "message"),
     [
-        ({"history": "append"}, {}, "changelog = true"),
+        ({"history": "append", "changelog": False}, {}, "written from the changelog"),
         ({"history": "soft_delete", "history_columns": ["a"]}, {}, 'only with history = "scd2"'),
         ({"history_columns": ["a"]}, {}, 'only with history = "scd2"'),
         ({"history": "scd2", "changelog": False}, {}, "written from the changelog"),
