@@ -21,6 +21,7 @@ from replicator.config import Config
 from replicator.errors import JavaGone, ReplicatorError
 from replicator.jvm.jars import lake_jars, spark_jars
 from replicator.jvm.launch import JavaProcess, begin_java
+from replicator.jvm.references import ReleasedObjects
 from replicator.jvm.settings import session_conf
 
 _CODEGEN: Final = {
@@ -48,7 +49,9 @@ def build_session(config: Config, java: JavaProcess | None = None) -> SparkSessi
         builder = builder.config(name, value)
     with _console_to(config.mirror.state_dir / "spark.log"):
         if SparkContext._gateway is None:  # noqa: SLF001 no public way
-            SparkContext._ensure_initialized(gateway=(java or begin_java(config)).gateway())  # noqa: SLF001
+            gateway = (java or begin_java(config)).gateway()
+            ReleasedObjects(gateway)
+            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
         session = builder.getOrCreate()
     _remember_classes(session._jvm)  # noqa: SLF001 no public way
     session.sparkContext.setLogLevel("ERROR")

@@ -63,4 +63,4 @@ def complete(table: LakeTable, files: Sequence[Any], provenance: Provenance) -> 
         append.commit()
         transaction.updateProperties().set(REBUILT_KEY, provenance.to_json()).commit()
         exact.commit()
-        table.java.refresh()
+        table.refresh()

@@ -62,7 +62,7 @@ def evolve(
     for condition in deletes:
         lake.spark.sql(sql.delete(f"{table.sql_name}.`branch_{BRANCH}`", condition))
     with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
-        table.java.refresh()
+        table.refresh()
     failpoints.reach("after-conversion")
     alter(lake, table, changes, properties, key=key, fill=fill, branch=BRANCH)
 
@@ -107,7 +107,7 @@ def evolve_and_replace(
     )
     written.writeTo(f"{table.sql_name}.`branch_{BRANCH}`").overwrite(F.lit(True))
     with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
-        table.java.refresh()
+        table.refresh()
     failpoints.reach("after-conversion")
     alter(lake, table, changes, properties, key=key, replaced=replaced, added=added, branch=BRANCH)
 

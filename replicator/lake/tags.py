@@ -29,10 +29,10 @@ def create_tag(table: LakeTable, name: str) -> None:
         snapshot = java.currentSnapshot()
         if snapshot is None or snapshot.schemaId() != java.schema().schemaId():
             java.newFastAppend().commit()
-            java.refresh()
+            table.refresh()
             failpoints.reach("before-tag")
         java.manageSnapshots().createTag(name, java.currentSnapshot().snapshotId()).commit()
-        java.refresh()
+        table.refresh()
     failpoints.reach("after-tag")
 
 
@@ -47,7 +47,7 @@ def remove_tag(table: LakeTable, name: str) -> bool:
         return False
     with lake_errors(f"tag {name} of {table.namespace}.{table.name} cannot be removed"):
         table.java.manageSnapshots().removeTag(name).commit()
-        table.java.refresh()
+        table.refresh()
     return True
 
 

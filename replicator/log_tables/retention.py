@@ -35,7 +35,7 @@ def delete_expired(lake: Lake, table: LakeTable, settings: LogTableConfig, befor
         files = _count(table, expired)
         if files:
             table.java.newDelete().deleteFromRowFilter(expired).commit()
-            table.java.refresh()
+            table.refresh()
     return files
 
 

@@ -86,7 +86,7 @@ class LogTableStore:
             schema = self.lake.classes.schema_parser.fromJson(to_iceberg(found))
             exact.java.updateSchema().unionByNameWith(schema).commit()
             exact.commit()
-            table.java.refresh()
+            table.refresh()
 
     def _check_columns(self, present: Shape) -> None:
         known = dict(paths(present))

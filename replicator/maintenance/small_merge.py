@@ -84,7 +84,7 @@ class SmallMerge:
             for added in [*(data.file for data in new.data), *(deletes.file for deletes in new.deletes)]:
                 rewrite.addFile(added)
             rewrite.set(STEP_KEY, str(Step.MERGE_SMALL)).commit()
-            table.java.refresh()
+            table.refresh()
             snapshot = table.java.currentSnapshot()
             return int(snapshot.snapshotId()) if snapshot.parentId() == since else None
 

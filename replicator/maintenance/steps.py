@@ -115,7 +115,7 @@ class Maintenance:
         }
         with lake_errors(f"{step} of {self.table.namespace}.{self.table.name}"):
             report = steps[step]()
-            self.table.java.refresh()
+            self.table.refresh()
         failpoints.reach("after-maintenance-step")
         return report
 
@@ -143,7 +143,7 @@ class Maintenance:
 
     def _facts(self) -> TableFacts:
         """Return the facts about the newest state of the table."""
-        self.table.java.refresh()
+        self.table.refresh()
         return table_facts(self.table)
 
     def _rewrite_data(self, step: Step, options: Mapping[str, object]) -> Any:
@@ -198,7 +198,7 @@ class Maintenance:
             # Delete files that this engine wrote name several data files, whatever the property says.
             self._set_granularity("file")
         self._rewrite_deletes(Step.FOLD_DELETES, {"rewrite-all": "true"})
-        self.table.java.refresh()
+        self.table.refresh()
         options = {"delete-ratio-threshold": self.settings.delete_ratio}
         report = self._rewrite_slice(Step.FOLD_DELETES, facts, options)
         # The rewritten files leave deletes behind that name no existing file.
@@ -220,7 +220,7 @@ class Maintenance:
         file_size = max(1, facts.bytes // max(1, facts.data_files))
         most = _within_java(max(1, self.slice_bytes // file_size))
         result = self._rewrite_data(step, {"min-file-size-bytes": 0, "max-files-to-rewrite": most, **options})
-        self.table.java.refresh()
+        self.table.refresh()
         count, added = int(result.rewrittenDataFilesCount()), result.addedDataFilesCount()
         return StepReport(step, count, added, result.rewrittenBytesCount(), complete=count < most)
 
@@ -228,7 +228,7 @@ class Maintenance:
         """Set whether a merged delete file belongs to one data file, or to a whole partition."""
         if self.table.property(_GRANULARITY) != granularity:
             self.table.java.updateProperties().set(_GRANULARITY, granularity).commit()
-            self.table.java.refresh()
+            self.table.refresh()
 
     def _expire(self) -> StepReport:
         """Delete old snapshots, and the files that only they have. Snapshots of tags and branches are kept.
@@ -244,7 +244,7 @@ class Maintenance:
         transaction.expireSnapshots().expireOlderThan(before).retainLast(1).commit()
         transaction.updateProperties().set(MAINTAINED_KEY, runs_to_json(runs)).commit()
         transaction.commitTransaction()
-        self.table.java.refresh()
+        self.table.refresh()
         return StepReport(Step.EXPIRE, len(facts.snapshot_ms) - len(table_facts(self.table).snapshot_ms))
 
     def _runs(self) -> dict[Step, StepRun]:
@@ -274,7 +274,7 @@ class Maintenance:
         if before <= MOST_MANIFESTS:
             return StepReport(Step.MANIFESTS, 0)
         self._execute(Step.MANIFESTS, self._actions().rewriteManifests(self.table.java), {})
-        self.table.java.refresh()
+        self.table.refresh()
         return StepReport(Step.MANIFESTS, before, self._manifests())
 
     def _manifests(self) -> int:

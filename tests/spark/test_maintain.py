@@ -248,7 +248,7 @@ def test_rewrite_manifests_joins_them_when_there_are_more_than_a_hundred(lake: L
     for _ in range(100):
         found.java.newFastAppend().appendFile(file).commit()
     work = Maintenance(opened, found, config.maintenance)
-    found.java.refresh()
+    found.refresh()
     manifests = found.java.currentSnapshot().allManifests(found.java.io()).size()
     assert manifests == 101
     report = work.run(Step.MANIFESTS)

@@ -176,7 +176,7 @@ def test_writer_that_commits_meanwhile_fences_the_rebuild(
     def replaced(writer: RebuildWriter, planned: Any) -> Any:
         table = stage(writer, planned)
         other.advance({ORDERS: {0: 2}})
-        table.java.refresh()
+        table.refresh()
         return table
 
     monkeypatch.setattr(RebuildWriter, "_replaced", replaced)

@@ -79,7 +79,7 @@ def test_snapshot_is_read_with_the_current_columns_whatever_is_committed(
         frames.append(rows.where("title = 'new'").select("id", "title", "_pos", F.col("_file").isNotNull()))
     spark.sql("DELETE FROM lake.shop.orders")
     spark.sql("ALTER TABLE lake.shop.orders DROP COLUMN title")
-    table.java.refresh()
+    table.refresh()
     found = [[tuple(row) for row in rows.collect()] for rows in frames]
     assert found == [[(1, "new", 0, True)], [], [(2, "new", 0, True)]]
 

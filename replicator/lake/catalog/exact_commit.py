@@ -34,6 +34,10 @@ class LoadedTable(Protocol):
     @property
     def classes(self) -> JavaClasses: ...
 
+    def forget(self) -> None:
+        """Forget what is known of the state."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ExactTransaction:
@@ -42,13 +46,13 @@ class ExactTransaction:
     Attributes:
         java: the transaction.
         loaded: the metadata (org.apache.iceberg.TableMetadata) on which the commit is made.
-        classes: the Java classes.
+        table: the table.
         is_rest: whether a REST catalog has the table.
     """
 
     java: Any
     loaded: Any
-    classes: JavaClasses
+    table: LoadedTable
     is_rest: bool
 
     def add_snapshot(self, summary: tuple[str, str] | None = None) -> None:
@@ -71,10 +75,13 @@ class ExactTransaction:
         """
         self.add_snapshot()
         operations, changed = self.java.underlyingOps(), self.java.currentMetadata()
-        if self.is_rest:
-            _rest_operations(self.classes).commit(operations, self.loaded, changed)
-        else:
-            operations.commit(self.loaded, changed)
+        try:
+            if self.is_rest:
+                _rest_operations(self.table.classes).commit(operations, self.loaded, changed)
+            else:
+                operations.commit(self.loaded, changed)
+        finally:
+            self.table.forget()
 
 
 def begin(table: LoadedTable) -> ExactTransaction:
@@ -91,7 +98,7 @@ def begin(table: LoadedTable) -> ExactTransaction:
         raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
     is_rest = _rest_operations(table.classes).has(operations)
     # A REST catalog need not tell the location. Other catalogs' operations compare the object too.
-    return ExactTransaction(java, loaded if is_rest else start, table.classes, is_rest)
+    return ExactTransaction(java, loaded if is_rest else start, table, is_rest)
 
 
 def _head(metadata: Any) -> int | None:

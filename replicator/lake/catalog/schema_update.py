@@ -99,7 +99,7 @@ def alter(
         _note_followed(update, changes)
         update.commit()
         exact.commit()
-        table.java.refresh()
+        table.refresh()
 
 
 def _note_unfilled(table: LakeTable, update: Any, changes: Sequence[SchemaChange], *, fill: bool) -> None:
@@ -142,7 +142,7 @@ def add_columns(
         for name, lake_type in widened.items():
             update.updateColumn(name, lake.classes.type_of(lake_type))
         update.commit()
-        table.java.refresh()
+        table.refresh()
 
 
 def add_change_fields(lake: Lake, table: LakeTable) -> None:
@@ -169,7 +169,7 @@ def add_change_fields(lake: Lake, table: LakeTable) -> None:
             properties = exact.java.updateProperties()
             properties.set(COLUMNS_KEY, own.followed_by(before, after).to_json()).commit()
         exact.commit()
-        table.java.refresh()
+        table.refresh()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,12 +73,25 @@ def lake_errors(doing: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LakeTable:
-    """A table in the state in which it was loaded. `java` is an org.apache.iceberg.Table."""
+    """A table in the state in which it was loaded. `java` is an org.apache.iceberg.Table.
+
+    What is read of the state is kept, because each call of Java takes time, until `forget`.
+    """
 
     namespace: str
     name: str
     java: Any
     classes: JavaClasses
+
+    def refresh(self) -> None:
+        """Load the newest state."""
+        self.java.refresh()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the state that was read: a commit through `java` has changed it."""
+        for name in _STATE & self.__dict__.keys():
+            del self.__dict__[name]
 
     @property
     def sql_name(self) -> str:
@@ -89,7 +102,7 @@ class LakeTable:
         """The id that Iceberg gave the table when it was created."""
         return str(self.java.uuid().toString())
 
-    @property
+    @cached_property
     def snapshot_id(self) -> int | None:
         """The id of the current snapshot; None if nothing was ever committed."""
         snapshot = self.java.currentSnapshot()
@@ -102,39 +115,41 @@ class LakeTable:
 
     def has_snapshot(self, snapshot_id: int) -> bool:
         """Return whether the table still has a snapshot."""
-        return self.java.snapshot(snapshot_id) is not None
+        return snapshot_id == self.snapshot_id or self.java.snapshot(snapshot_id) is not None
 
-    @property
+    @cached_property
     def schema_id(self) -> int:
         """The id of the current schema: another one has other columns."""
         return int(self.java.schema().schemaId())
 
-    @property
+    @cached_property
     def is_sorted(self) -> bool:
         """Whether the table has a sort order, so that rows are reordered when they are written."""
         return bool(self.java.sortOrder().isSorted())
 
+    @cached_property
+    def _summary(self) -> Mapping[str, str]:
+        """The summary of the current snapshot; empty without one."""
+        snapshot = self.java.currentSnapshot()
+        return {} if snapshot is None else self.classes.texts(snapshot.summary())
+
     @property
     def is_empty(self) -> bool:
         """Whether the table certainly has no rows; False if that is unknown."""
-        snapshot = self.java.currentSnapshot()
-        return snapshot is None or snapshot.summary().get("total-records") == "0"
+        return self.snapshot_id is None or self._summary.get("total-records") == "0"
 
     @property
     def total_rows(self) -> int:
         """The number of rows in the table's data files, with those that delete files mark as deleted."""
-        snapshot = self.java.currentSnapshot()
-        return 0 if snapshot is None else int(snapshot.summary().get("total-records") or 0)
+        return int(self._summary.get("total-records") or 0)
 
     @property
     def row_bytes(self) -> float:
         """The mean size of a row in the table's files, in bytes; 0 if that is unknown."""
-        snapshot = self.java.currentSnapshot()
-        summary = {} if snapshot is None else snapshot.summary()
-        size, rows = (int(summary.get(name) or 0) for name in ("total-files-size", "total-records"))
+        size, rows = (int(self._summary.get(name) or 0) for name in ("total-files-size", "total-records"))
         return size / rows if rows else 0.0
 
-    @property
+    @cached_property
     def is_partitioned(self) -> bool:
         """Whether files of the table may belong to partitions: by its partition spec, or by an earlier one.
 
@@ -145,7 +160,7 @@ class LakeTable:
         specs = self.java.specs()
         return len(specs) > 1 and any(spec.isPartitioned() for spec in specs.values())
 
-    @property
+    @cached_property
     def format_version(self) -> int:
         """The version of Iceberg's table format."""
         return int(self.java.operations().current().formatVersion())
@@ -178,22 +193,30 @@ class LakeTable:
         """Return the columns that may not be null, in order: those of a mirror's key."""
         return tuple(f.name for f in fields_of(self.schema_json()) if f.required)
 
+    @cached_property
+    def _schema_json(self) -> str:
+        return str(self.classes.schema_parser.toJson(self.java.schema()))
+
     def schema_json(self) -> str:
         """Return the table's schema in Iceberg's JSON form, which takes one JVM call instead of one for each field."""
-        return str(self.classes.schema_parser.toJson(self.java.schema()))
+        return self._schema_json
+
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.classes.texts(self.java.properties())
 
     def property(self, key: str) -> str | None:
         """Return one of the table's properties; None if it is not set."""
-        value = self.java.properties().get(key)
-        return None if value is None else str(value)
+        return self.properties.get(key)
 
     def pending_fills(self) -> dict[str, str]:
         """Return added columns whose earlier rows still lack the source's value → that value."""
-        return fills_from_json(self.java.properties().get(PENDING_FILLS_KEY))
+        return fills_from_json(self.property(PENDING_FILLS_KEY))
 
     def unfilled(self) -> tuple[str, ...]:
         """Return added columns that are null in earlier rows, because no event has their values."""
-        text = self.java.properties().get(UNFILLED_KEY)
+        text = self.property(UNFILLED_KEY)
         return () if text is None else names_in(text)
 
     def kept_rows(self) -> tuple[KeepRows, ...]:
@@ -202,7 +225,7 @@ class LakeTable:
 
     def pending_clear(self) -> Truncate | None:
         """Return where the source table was recreated, if rows from before must still be deleted; else None."""
-        text = self.java.properties().get(PENDING_CLEAR_KEY)
+        text = self.property(PENDING_CLEAR_KEY)
         return None if text is None else Truncate.of_values(record_in(text))
 
     def has_pending_rows(self) -> bool:
@@ -211,13 +234,18 @@ class LakeTable:
 
     def schema_state(self) -> SchemaState | None:
         """Return the table's schema version; None if an earlier version of the engine created it without one."""
-        text = self.java.properties().get(SCHEMA_KEY)
+        text = self.property(SCHEMA_KEY)
         return None if text is None else SchemaState.from_json(text)
 
     def marker(self) -> CommitMarker | None:
         """Return the marker of the newest commit; None if the mirror has not committed to the table."""
         text = self.property(MARKER_KEY)
         return None if text is None else CommitMarker.from_json(text)
+
+
+_STATE: Final = frozenset(
+    name for name, member in vars(LakeTable).items() if isinstance(member, cached_property) and name != "uuid"
+)
 
 
 @lru_cache(1024)
@@ -329,8 +357,7 @@ class Lake:
         Raises:
             CommitConflict: the table was changed since it was loaded.
         """
-        present = table.java.properties()
-        changed = {key: value for key, value in properties.items() if present.get(key) != value}
+        changed = {key: value for key, value in properties.items() if table.property(key) != value}
         if not changed:
             return
         with lake_errors(f"properties of {table.namespace}.{table.name} cannot be set"):
@@ -340,7 +367,7 @@ class Lake:
                 update.set(key, value)
             update.commit()
             transaction.commit()
-            table.java.refresh()
+            table.refresh()
 
     def check_writable(self, table: LakeTable) -> None:
         """Write a file beside the data of a table, and delete it: `LakeUnavailable` if that is not possible."""
@@ -358,7 +385,7 @@ class Lake:
             return
         with lake_errors(f"table {table.namespace}.{table.name} cannot be upgraded"):
             table.java.updateProperties().set(FORMAT_KEY, str(format_version)).commit()
-            table.java.refresh()
+            table.refresh()
 
     def create_branch(self, table: LakeTable, branch: str) -> None:
         """Create `branch` at the current snapshot; a branch left by a crash is replaced."""
@@ -367,7 +394,7 @@ class Lake:
             if table.java.refs().containsKey(branch):
                 manage.removeBranch(branch)
             manage.createBranch(branch, table.snapshot_id).commit()
-            table.java.refresh()
+            table.refresh()
 
     def namespace_properties(self, namespace: str) -> dict[str, str]:
         """Return the properties of a namespace."""

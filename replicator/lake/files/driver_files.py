@@ -283,9 +283,9 @@ def _codec(table: LakeTable) -> str:
 
 
 def _is_plain(table: LakeTable) -> bool:
-    properties = table.java.properties()
+    properties = table.properties
     if (properties.get(_FORMAT) or "parquet") != "parquet" or (
         properties.get(_CODEC) or "zstd"
     ) not in _CODECS:
         return False
-    return not table.classes.property_util.propertiesWithPrefix(properties, _BLOOM_FILTERS).size()
+    return not any(name.startswith(_BLOOM_FILTERS) for name in properties)

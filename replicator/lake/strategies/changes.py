@@ -151,7 +151,7 @@ def filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
 
 def refresh(table: LakeTable) -> None:
     with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
-        table.java.refresh()
+        table.refresh()
 
 
 @lru_cache(10_000)

@@ -101,9 +101,9 @@ def apply_equality_deletes(lake: Lake, table: LakeTable) -> None:
         jvm.org.apache.spark.sql.SparkSession.setActiveSession(lake.spark._jsparkSession)  # noqa: SLF001
         actions = lake.classes.spark_actions.get(lake.spark._jsparkSession)  # noqa: SLF001 no public way
         actions.rewriteDataFiles(table.java).binPack().option("delete-file-threshold", "1").execute()
-        table.java.refresh()
+        table.refresh()
         drop_unused_equality_deletes(lake, table, {})
-        table.java.refresh()
+        table.refresh()
 
 
 def drop_unused_equality_deletes(lake: Lake, table: LakeTable, summary: Mapping[str, str]) -> None:
