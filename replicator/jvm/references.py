@@ -1,7 +1,7 @@
 """Tell Java in bulk which of its objects Python no longer refers to.
 
-Py4J makes a call of its own for each object, in a thread that takes the lock of Python from the others. In small batches,
-these were more than a third of all calls.
+Py4J makes a call of its own for each object, in a thread that takes the lock of Python from the others. In small
+batches, these were more than a third of all calls.
 """
 
 import threading
