@@ -66,6 +66,7 @@ def test_property_names_are_unchanged() -> None:
         names = {text for text in texts if re.fullmatch(r"replicator\.[a-z][a-z.-]*", text)}
         found |= names - set(calls(tree, "get_logger"))
     others = {"replicator.toml", "replicator.archive.v1", "replicator.operations.check.librdkafka"}
+    others |= {"replicator.runner.pipelines"}
     assert found - others == golden("properties")
 
 
@@ -88,9 +89,9 @@ def test_names_of_namespaces_and_tables_are_unchanged() -> None:
     )
     assert (lake.pipelines_namespace, PIPELINE_CHECKS) == ("shop_pipelines", "pipeline_checks")
     assert lake.history_namespace == "shop_history"
-    assert [str(kind) for kind in Kind] == ["scd2", "soft_delete"]
+    assert [str(kind) for kind in Kind] == ["scd2", "soft_delete", "append"]
     assert OwnNames.beside(["id"]) == OwnNames(
-        "valid_from", "valid_to", "is_current", "_version", "deleted_at"
+        "valid_from", "valid_to", "is_current", "_version", "deleted_at", "is_deleted"
     )
     assert str(TableId("shop", "orders")) == "shop.orders"
     assert lake_names(["id", "_file", "_file_"]) == {"id": "id", "_file": "_file__", "_file_": "_file_"}
