@@ -94,7 +94,7 @@ def _load(config: Path) -> "Config":
 
 
 def _refuse(settings: "Config") -> None:
-    """Refuse a start that cannot succeed, before Java starts."""
+    """Refuse a start that cannot succeed, before Spark is used."""
     from replicator.operations.check import refuse_start
 
     refuse_start(settings)

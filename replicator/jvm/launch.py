@@ -10,13 +10,15 @@ import atexit
 import contextlib
 import os
 import shlex
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +31,12 @@ from replicator.jvm.settings import CLASS_PATH, DEFAULT_OPTIONS, WIDE_ROWS, sess
 
 _SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _CONNECTION: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_LOG: Final = "spark.log"
+_PRIVATE: Final = "launch-"
 _POLL_S: Final = 0.02
 _END_S: Final = 5.0
+_LEFT_S: Final = 60.0
+"""Java has started after this time."""
 _JAVA_OPTIONS: Final = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 """Spark puts these settings on the command line, in this order."""
 
@@ -47,15 +53,29 @@ class JavaProcess:
 
     Attributes:
         process: it has its own session, as a terminal and a shell send signals to the whole process group.
-        private: the folder of the files with settings, which Java also tells there how to connect.
+        private: the folder of the files with settings, in which Java tells how to connect.
         log: its standard output and error.
-        is_used: whether there is a gateway.
     """
 
     process: "subprocess.Popen[bytes]"
     private: "tempfile.TemporaryDirectory[str]"
     log: Path
-    is_used: bool = False
+    _started: threading.Event = field(default_factory=threading.Event)
+    _answer: bytes = b""
+    _is_used: bool = False
+
+    def __post_init__(self) -> None:
+        # The files are deleted as soon as Java has read them, whatever this process does meanwhile.
+        threading.Thread(target=self._await, name="start of Java", daemon=True).start()
+
+    def _await(self) -> None:
+        file = _connection(self.private)
+        while not file.exists() and self.process.poll() is None:
+            time.sleep(_POLL_S)
+        with contextlib.suppress(OSError):
+            self._answer = file.read_bytes()
+        self.private.cleanup()
+        self._started.set()
 
     def gateway(self) -> Any:
         """Wait until it has started, and return PySpark's gateway to it.
@@ -65,21 +85,15 @@ class JavaProcess:
         """
         from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - see above
 
-        while not (info := _connection(self.private)).exists():
-            if (code := self.process.poll()) is not None:
-                self.private.cleanup()
-                raise JavaGone(
-                    f"Spark's Java process ended at its start (exit code {code})", f"see {self.log}"
-                )
-            time.sleep(_POLL_S)
-        content = info.read_bytes()
-        self.private.cleanup()
-        port, length = struct.unpack_from(">ii", content)
-        with _environment(
-            PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=content[8 : 8 + length].decode()
-        ):
+        self._started.wait()
+        if not self._answer:
+            code = self.process.wait(_END_S)
+            raise JavaGone(f"Spark's Java process ended at its start (exit code {code})", f"see {self.log}")
+        port, length = struct.unpack_from(">ii", self._answer)
+        secret = self._answer[8 : 8 + length].decode()
+        with _environment(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
             gateway: Any = launch_gateway()
-        gateway.proc, self.is_used = self.process, True
+        gateway.proc, self._is_used = self.process, True
         # A service manager sends signals to every process that it finds.
         signals = gateway.jvm.sun.misc
         for name in ("INT", "TERM", "HUP"):
@@ -88,11 +102,9 @@ class JavaProcess:
 
     def discard(self) -> None:
         """End it if it is not used."""
-        if self.is_used:
-            return
-        self.process.kill()
-        self.process.wait(_END_S)
-        self.private.cleanup()
+        if not self._is_used:
+            self.process.kill()
+            self._started.wait(_END_S)
 
 
 def begin_java(config: Config) -> JavaProcess:
@@ -126,12 +138,13 @@ def begin_java(config: Config) -> JavaProcess:
 def early_java(config: Config) -> Iterator[JavaProcess | None]:
     """Start Java before the block, which imports and checks, and end it if the block did not use it.
 
-    None if that is not possible: the block finds out why when it needs Java.
+    None if that is not possible: the block finds out why when it needs Java. None, too, if this mirror never ran here:
+    if its first start is refused, nothing was downloaded or written.
     """
     java = None
     with contextlib.suppress(OSError, ReplicatorError):
-        # A download must not come before the checks.
-        java = begin_java(config) if are_fetched(config.lake) else None
+        ran = (config.mirror.state_dir / _LOG).exists()
+        java = begin_java(config) if ran and are_fetched(config.lake) else None
     try:
         yield java
     finally:
@@ -141,7 +154,8 @@ def early_java(config: Config) -> Iterator[JavaProcess | None]:
 
 def _launched(conf: Mapping[str, str], folder: Path) -> JavaProcess:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    private = tempfile.TemporaryDirectory(prefix="launch-", dir=folder)
+    _remove_left(folder)
+    private = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=folder)
     try:
         options = Path(private.name) / "java.options"
         settings, hidden = hide_java_options(conf, options)
@@ -150,10 +164,10 @@ def _launched(conf: Mapping[str, str], folder: Path) -> JavaProcess:
         _write_private(properties, properties_text(settings))
         # If it is given a file, Spark ignores the defaults of the installation unless told to load them.
         arguments = ["--load-spark-defaults", "--properties-file", str(properties)]
-        given = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS) or "pyspark-shell")
+        given = _split(_SUBMIT_ARGUMENTS, os.environ.get(_SUBMIT_ARGUMENTS) or "pyspark-shell")
         home = Path(os.environ.get("SPARK_HOME") or _pyspark())
         env = os.environ | {"SPARK_CONNECT_MODE": "0", _CONNECTION: str(_connection(private))}
-        log = folder / "spark.log"
+        log = folder / _LOG
         log.touch(0o600)
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -164,6 +178,14 @@ def _launched(conf: Mapping[str, str], folder: Path) -> JavaProcess:
         private.cleanup()
         raise
     return JavaProcess(process, private, log)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the private files of a process that was killed while Java started."""
+    for left in folder.glob(f"{_PRIVATE}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LEFT_S:
+                shutil.rmtree(left)
 
 
 def _pyspark() -> Path:
@@ -190,7 +212,7 @@ def hide_java_options(conf: Mapping[str, str], file: Path) -> tuple[dict[str, st
     """
     settings, hidden = dict(conf), []
     for name in _JAVA_OPTIONS:
-        options = _split(name, settings.pop(name, ""))
+        options = _split(f"{name} in [spark] conf", settings.pop(name, ""))
         hidden += [option for option in options if option.startswith(_PRIVATE_OPTIONS)]
         if visible := [option for option in options if not option.startswith(_PRIVATE_OPTIONS)]:
             settings[name] = shlex.join(visible)
@@ -201,13 +223,13 @@ def hide_java_options(conf: Mapping[str, str], file: Path) -> tuple[dict[str, st
     return settings, hidden
 
 
-def _split(name: str, options: str) -> list[str]:
+def _split(where: str, options: str) -> list[str]:
     try:
         return shlex.split(options)
     except ValueError:
         # The text is not included: it may contain a secret.
         raise ConfigError(
-            f"{name} in [spark] conf cannot be read: a quote is not closed",
+            f"{where} cannot be read: a quote is not closed",
             "close each quote, and put a backslash before one that is part of a value",
         ) from None
 

@@ -20,10 +20,11 @@ class ReleasedObjects:
     """Takes the place of the queue of Py4J's `FinalizerWorker`."""
 
     def __init__(self, gateway: Any) -> None:
-        """Release objects of a gateway's Java process in a thread of its own, until Java ends."""
+        """Release objects of a gateway's Java process in a thread of its own."""
         client: Any = gateway._gateway_client  # noqa: SLF001 no public way
         self._client, self._of_py4j = client, client.finalizer_deque
         self._ids: deque[str] = deque()
+        self._lock = threading.Lock()
         self._known = gateway.java_gateway_server.getGateway().getBindings().keySet()
         self._comma = gateway.jvm.java.util.regex.Pattern.compile(",")
         client.finalizer_deque = self
@@ -42,9 +43,10 @@ class ReleasedObjects:
         Raises:
             Py4JError: Java has ended.
         """
-        ids = [self._ids.popleft() for _ in range(len(self._ids))]
-        if found := [each for each in ids if each.startswith(_OBJECT)]:
-            self._known.removeAll(self._comma.splitAsStream(",".join(found)).toList())
+        with self._lock:
+            ids = [self._ids.popleft() for _ in range(len(self._ids))]
+            if found := [each for each in ids if each.startswith(_OBJECT)]:
+                self._known.removeAll(self._comma.splitAsStream(",".join(found)).toList())
 
     def _run(self) -> None:
         while self._client.is_connected:
@@ -52,5 +54,5 @@ class ReleasedObjects:
             try:
                 self.release()
             except (Py4JError, OSError):
-                # Either Java has ended, or it keeps some objects for longer.
+                # Java has ended, or it keeps these objects until it does.
                 continue

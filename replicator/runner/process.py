@@ -52,7 +52,7 @@ def run(
         ReplicatorError: any other error that a retry cannot fix.
     """
     if isinstance(config.log, ArchiveLog):
-        return replay(config, on_batch=on_batch)
+        return replay(config, on_batch=on_batch, java=java)
     control = SessionControl()
     record = RunRecorder(config, None if file is None else file.path)
     reloads = None if file is None else Reloads(config, file, control, record)
@@ -116,6 +116,7 @@ def replay(
     *,
     on_progress: OnProgress | None = None,
     on_batch: OnBatch | None = None,
+    java: JavaProcess | None = None,
 ) -> RunSummary:
     """Apply an archive, by default the configured log, by the same code and with the same guarantees as `run`.
 
@@ -129,7 +130,7 @@ def replay(
     is_whole = archive is None and wanted is None
     log, wanted = open_archive(config, archive), wanted or ReplayRange()
     starts = limit_archive(log, wanted)
-    with _started(config, log, on_batch, wanted.tables) as scheduler:
+    with _started(config, log, on_batch, wanted.tables, java=java) as scheduler:
         check_range(scheduler, log, wanted, starts)
         apply_archive(scheduler, on_progress)
         if is_whole and not scheduler.stopping.is_set():
@@ -146,10 +147,11 @@ def _started(
     on_batch: OnBatch | None,
     only: Collection[str] = (),
     supervision: Supervision | None = None,
+    java: JavaProcess | None = None,
 ) -> Iterator[Scheduler]:
     """Provide the only mirror of this configuration on this machine; SIGTERM and Ctrl-C stop its scheduler."""
     with (
-        sole_process(config, log) as spark,
+        sole_process(config, log, java=java) as spark,
         contextlib.closing(
             open_mirror(config, log, spark, on_batch, only=only, supervision=supervision)
         ) as scheduler,

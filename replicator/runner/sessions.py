@@ -50,14 +50,14 @@ def sole_process(
         LogUnavailable: the log cannot be reached.
         ConfigError: the key for hashing is missing.
     """
-    ColumnRuleBook(config)  # Report a missing key before the JVM starts.
+    ColumnRuleBook(config)  # Report a missing key before Spark is used.
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             only_one(config, "stop that process first, or give this mirror another name and namespace")
         )
         if record is not None:
             stack.enter_context(record.recording())
-        log.offsets()  # Report a log that cannot be reached before the JVM starts.
+        log.offsets()  # Report a log that cannot be reached before Spark is used.
         _LOG.info("starting Spark", mirror=config.mirror.name)
         yield stack.enter_context(running_session(config, java))
 

@@ -42,7 +42,7 @@ def follow_next_step(output: str) -> None:
     "The mirror starts with a wrong password, or without a connector",
     area="Process",
     on="MySQL, Kafka, Connect",
-    outcome="`run` ends before Java starts, with the reason and the next step",
+    outcome="`run` ends before Spark is used, with the reason and the next step",
 )
 @pytest.mark.fault(
     "The state folder is deleted while the mirror runs",

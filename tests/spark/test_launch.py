@@ -13,6 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from replicator.errors import JavaGone
+from replicator.jvm.launch import JavaProcess, early_java
+from tests.support.config import minimal_config
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.mirror import family
 
@@ -131,3 +134,24 @@ def is_loopback(address: str) -> bool:
     found = ipaddress.ip_address(address)
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return (mapped or found).is_loopback
+
+
+def test_java_that_was_started_early_ends_if_it_is_not_used(tmp_path: Path) -> None:
+    config = minimal_config(tmp_path, spark={"master": "local", "driver_memory": "512m"})
+    with early_java(config) as java:
+        assert java is None, "the mirror never ran here"
+    state = config.mirror.state_dir
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "spark.log").touch()
+    left = state / "launch-killed"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    begun: list[JavaProcess] = []
+    with pytest.raises(KeyError), early_java(config) as java:
+        assert java is not None
+        begun.append(java)
+        raise KeyError
+    assert begun[0].process.wait(30) != 0
+    assert list(state.glob("launch-*")) == []
+    with pytest.raises(JavaGone, match="ended at its start"):
+        begun[0].gateway()

@@ -7,6 +7,7 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import functions as F
 
+from replicator.errors import CommitConflict
 from replicator.lake.files.data_files import cast_to_table, matching_positions, stage_data
 from replicator.lake.files.spark_tables import rows_of_snapshot
 from replicator.lake.rows.locations import ReadCost, RowLocationCache
@@ -123,3 +124,30 @@ def test_commit_writes_its_number_to_the_iceberg_snapshot(lake: LakeHarness, str
             CommitMarker.from_json(table.properties[MARKER_KEY]).sequence
         )
     assert [r["id"] for r in lake.rows("orders")] == [2]
+
+
+def test_facts_of_a_table_are_those_after_its_commit_or_refresh(lake: LakeHarness) -> None:
+    lake.write([DEFINITION, created(1), created(2)])
+    mirror = lake.mirror()
+    mirror.advance({ORDERS: {0: 1}})
+    tables = mirror.context.lake
+    table, other = tables.load("shop", "orders"), tables.load("shop", "orders")
+    assert table is not None
+    assert other is not None
+    before = table.snapshot_id, table.total_rows, table.property("a"), table.columns()
+    tables.set_properties(table, {"a": "b"})
+    assert table.property("a") == "b"
+    mirror.context.ledger.forget_all()
+    mirror.advance({ORDERS: {0: 2}})
+    mirror.context.spark.sql("ALTER TABLE lake.shop.orders ADD COLUMN note string")
+    assert (other.snapshot_id, other.total_rows, other.property("a"), other.columns()) == before
+    with pytest.raises(CommitConflict):
+        tables.set_properties(other, {"a": "c"})
+    for found in (table, other):
+        found.refresh()
+        assert found.snapshot_id != before[0]
+        assert (found.total_rows, found.property("a"), list(found.columns())) == (
+            2,
+            "b",
+            ["id", "name", "note"],
+        )

@@ -95,6 +95,7 @@ def begin(table: LoadedTable) -> ExactTransaction:
     java = table.java.newTransaction()
     start = java.startMetadata()
     if start.metadataFileLocation() != loaded.metadataFileLocation():
+        table.forget()
         raise CommitConflict(f"{table.namespace}.{table.name} was changed since it was loaded")
     is_rest = _rest_operations(table.classes).has(operations)
     # A REST catalog need not tell the location. Other catalogs' operations compare the object too.

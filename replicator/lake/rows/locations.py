@@ -2,7 +2,8 @@
 
 For each table, the process keeps an index from key to location. It begins empty: a key that is not in it must be
 searched in a snapshot of the table, the base, because all changes since the base are in the index. Once searching has
-taken as long as reading all keys would take, all keys are read into the index, and nothing is searched any more.
+taken as long as reading all keys would take, and before the first search of a small table, all keys are read into the
+index, and nothing is searched any more.
 
 The index is an optimization and never a source of truth. It is valid for one snapshot: the one that this process
 committed last, or one with the same rows in other files. After a restart, or after a commit by another process that
@@ -79,7 +80,7 @@ _ALWAYS_READ: Final = 200_000
 class ReadCost:
     """The seconds that Spark takes to read all keys of a table: a constant and a part for each row, on two cores.
 
-    Up to `few` rows, the driver reads them, in less time than a search takes.
+    Up to `few` rows, they are read at once: mostly the driver can, in less time than a search takes.
     """
 
     constant: float = 0.3

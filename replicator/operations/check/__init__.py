@@ -82,7 +82,7 @@ def refuse_losses(config: Config) -> None:
 
 
 def refuse_start(config: Config) -> None:
-    """Check what a mirror needs, within a moment, before Java starts.
+    """Check what a mirror needs, within a moment, before Spark is used.
 
     If a server does not answer, the mirror starts, and waits for it.
 

@@ -1,4 +1,4 @@
-"""What refuses the start of a mirror within a moment, before Java starts."""
+"""What refuses the start of a mirror within a moment, before Spark is used."""
 
 import socket
 from pathlib import Path
