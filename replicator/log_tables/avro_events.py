@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.decode.avro.columns import Cursor, Reader, Wanted
+from replicator.decode.avro.columns import Cursor, Reader, Wanted, scattered
 from replicator.decode.avro.parser import NO_WRITER, writer_ids
 from replicator.decode.avro.schema import checked_schema
-from replicator.decode.values import arrow_type, of_binary_decimals
+from replicator.decode.values import arrow_type, cast_values, of_binary_decimals
 from replicator.errors import DecodeError
 from replicator.log_tables.parsed import ParsedEvents, Values
 from replicator.model.document import parse_json
@@ -186,7 +186,7 @@ def parse(values: pa.BinaryArray, shape: Shape, writers: Writers) -> ParsedEvent
         broken[rows] = found.is_null().to_numpy(zero_copy_only=False)
         parts.append(found)
         order.append(rows)
-    rows = _joined(parts, order, len(values), _row_type(shape))
+    rows = scattered(parts, order, len(values), _row_type(shape))
     fields, _ = _values(rows, shape)
     return ParsedEvents(fields, {}, pa.array(broken), _NOT_AVRO)
 
@@ -258,7 +258,7 @@ def _leaf(values: pa.Array, field: Any, kind: LakeType) -> pa.Array:
         return values
     if kind == STRING:
         return values.cast(pa.string())
-    return _cast(values, wanted)
+    return cast_values(values, wanted)
 
 
 def _times(values: pa.Array, field: _Leaf) -> pa.Array:
@@ -267,37 +267,12 @@ def _times(values: pa.Array, field: _Leaf) -> pa.Array:
     return pc.multiply(values.cast(pa.int64()), field.factor).cast(arrow_type(field.kind))
 
 
-def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    try:
-        return values.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.array([_one(value, wanted) for value in values], wanted)
-
-
-def _one(value: pa.Scalar, wanted: pa.DataType) -> Any:
-    try:
-        return value.cast(wanted).as_py()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-
-
 def _type(kind: LakeType | Shape) -> pa.DataType:
     return arrow_type(kind) if isinstance(kind, LakeType) else _row_type(kind)
 
 
 def _row_type(shape: Shape) -> pa.StructType:
     return pa.struct([pa.field(name, _type(kind)) for name, kind in shape.items()])
-
-
-def _joined(parts: list[pa.StructArray], order: list[Any], count: int, kind: pa.StructType) -> pa.StructArray:
-    """Return rows in the order of their events; null for events without a row."""
-    if not parts:
-        return pa.nulls(count, kind)
-    places, at = np.concatenate(order), np.zeros(count, np.int64)
-    missing = np.ones(count, np.bool_)
-    at[places] = np.arange(len(places))
-    missing[places] = False
-    return pa.concat_arrays(parts).take(pa.array(at, mask=missing))
 
 
 def _values(rows: pa.StructArray, shape: Shape) -> tuple[dict[str, Values], pa.BooleanArray]:

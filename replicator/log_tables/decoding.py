@@ -252,15 +252,6 @@ def newest_ms(rows: pa.Table, event_time: str | None) -> int | None:
     return int(found.cast(pa.int32() if unit > 1 else pa.int64()).as_py()) * unit // (1 if unit > 1 else 1000)
 
 
-def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of a table, which may have further ones."""
-    columns = [
-        rows.column(name) if name in rows.column_names else pa.nulls(rows.num_rows, schema.field(name).type)
-        for name in schema.names
-    ]
-    return pa.table(columns, names=schema.names).cast(schema)
-
-
 def _headers(headers: pa.ChunkedArray) -> pa.StringArray:
     """Return the headers of records as JSON: a list of keys and values; a value that is no text is in base64."""
     found = ([_header(header) for header in entry or ()] for entry in headers.to_pylist())

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
 
-from replicator.lake.files.parquet import FileStyle, remove_local
+from replicator.lake.files.parquet import FileStyle, fitted, remove_local
 from replicator.lake.files.task_files import AppendedFiles
-from replicator.log_tables.decoding import LogDecoding, fitted
+from replicator.log_tables.decoding import LogDecoding
 from replicator.log_tables.notes import Notes, notes_of
 
 

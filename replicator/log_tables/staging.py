@@ -18,10 +18,10 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.arrow_schemas import arrow_schema
 from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.driver_files import appended_files, appending_style, writable_rows, write_data
-from replicator.lake.files.parquet import FileStyle
+from replicator.lake.files.parquet import FileStyle, fitted
 from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.files.task_files import RESULT, UNWRITTEN, files_in
-from replicator.log_tables.decoding import BAD, LogDecoding, fitted
+from replicator.log_tables.decoding import BAD, LogDecoding
 from replicator.log_tables.notes import Notes, noted_in, notes_of
 from replicator.log_tables.row_writing import RowWriting
 from replicator.model.common import quoted

@@ -211,7 +211,7 @@ class Reader:
                 cursor.resume(part, rows)
                 parts.append(found)
                 order.append(rows)
-        return None if wanted is None else _scattered(parts, order, len(cursor), wanted)
+        return None if wanted is None else scattered(parts, order, len(cursor), wanted)
 
     def _record(
         self, kind: Mapping[str, Any], cursor: Cursor, wanted: Mapping[str, Wanted] | None
@@ -305,7 +305,7 @@ def _cast(values: pa.Array | None, cursor: Cursor, wanted: Wanted | None) -> pa.
     return found
 
 
-def _scattered(parts: Sequence[pa.Array], order: Sequence[Longs], count: int, wanted: Wanted) -> pa.Array:
+def scattered(parts: Sequence[pa.Array], order: Sequence[Longs], count: int, wanted: Wanted) -> pa.Array:
     """Return an array of `count` values from parts of it, and their indices; null elsewhere."""
     if not parts:
         return pa.nulls(count, arrow_type(wanted))

@@ -56,18 +56,20 @@ class WrittenFile:
 
 
 def fitting(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
-    """Return `rows` with exactly the columns and types of `schema`; None if Arrow does not convert them.
+    """Return what `fitted` does; None if Arrow does not convert the values."""
+    try:
+        return fitted(rows, schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
+        return None
 
-    A column that `rows` lacks is null.
-    """
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return `rows` with exactly the columns and types of `schema`. A column that `rows` lacks is null."""
     columns = [
         rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
-    try:
-        return pa.table(columns, names=schema.names).cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
-        return None
+    return pa.table(columns, names=schema.names).cast(schema)
 
 
 def repetitive_columns(rows: pa.Table) -> list[str] | bool:

@@ -11,8 +11,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from replicator.lake.files.parquet import fitted
 from replicator.log_tables.avro_events import shape_of, unread_writers
-from replicator.log_tables.decoding import LogDecoding, fitted
+from replicator.log_tables.decoding import LogDecoding
 from replicator.model.shapes import parse_shape
 from replicator.sources.change_log import RECORDS
 
