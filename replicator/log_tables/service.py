@@ -14,9 +14,10 @@ from replicator.config import Config, KafkaLog
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import CommitConflict, FencedError, LakeUnavailable, LogUnavailable, ReplicatorError
 from replicator.lake.catalog.tables import Lake
+from replicator.lake.pauses import Pauses
+from replicator.lake.properties import LOG_TABLE_PAUSED_KEY, Pause
 from replicator.lake.quarantine import Quarantine
 from replicator.log_tables.batch import Appended, LogBatch
-from replicator.log_tables.paused import LOG_TABLE_PAUSED_KEY, LogPause, log_pauses_in
 from replicator.log_tables.retention import delete_expired, expired_before
 from replicator.log_tables.table import LogTableStore
 from replicator.log_tables.writers import WriterLookup
@@ -49,9 +50,14 @@ class LogTables:
     topics: Topics
     quarantine: Quarantine
     writers: WriterLookup = field(default_factory=WriterLookup)
-    _paused: dict[str, LogPause] = field(default_factory=dict)
+    _pauses: Pauses = field(init=False)
+    _paused: dict[str, Pause] = field(init=False)
     _tried: set[str] = field(default_factory=set)
     _expired: dict[str, datetime] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._pauses = Pauses(self.lake, self.config.lake.ops_namespace, LOG_TABLE_PAUSED_KEY)
+        self._paused = self._pauses.read()
 
     @classmethod
     def open(cls, config: Config, spark: SparkSession, log: KafkaLog) -> "LogTables":
@@ -66,9 +72,7 @@ class LogTables:
         lake.ensure_namespace(namespace)
         quarantine = Quarantine(lake, namespace, config.mirror.name)
         writers = WriterLookup(Registry.of(log) if log.registry_url is not None else None)
-        tables = cls(config, lake, KafkaTopics(log), quarantine, writers)
-        tables._paused = log_pauses_in(lake.namespace_properties(namespace))
-        return tables
+        return cls(config, lake, KafkaTopics(log), quarantine, writers)
 
     def round(self) -> list[Result]:
         """Append one batch to each table that has new events.
@@ -129,9 +133,7 @@ class LogTables:
             return self._pause(name, error)
         if name in self._paused:
             del self._paused[name]
-            self.lake.set_namespace_property(
-                self.config.lake.ops_namespace, LOG_TABLE_PAUSED_KEY + name, None
-            )
+            self._pauses.resume(name)
         return result
 
     def _attempted(self, settings: LogTableConfig, state: TopicState) -> Appended | None:
@@ -146,7 +148,5 @@ class LogTables:
                     raise
 
     def _pause(self, name: str, error: ReplicatorError) -> NotAppended:
-        self._paused[name] = pause = LogPause(error.message, error.hint, now_ms())
-        namespace = self.config.lake.ops_namespace
-        self.lake.set_namespace_property(namespace, LOG_TABLE_PAUSED_KEY + name, pause.to_json())
+        self._paused[name] = self._pauses.pause(name, error)
         return NotAppended(name, error.message, error.hint)

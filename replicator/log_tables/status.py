@@ -8,11 +8,11 @@ from typing import Any, Final
 from replicator.config import Config, KafkaLog
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import LogUnavailable
+from replicator.lake.properties import LOG_TABLE_PAUSED_KEY, Pause, pauses_in
 from replicator.lake.reading.catalog import MetadataCatalog, load_readable, namespace_properties
 from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.rows.counts import row_count
-from replicator.log_tables.paused import LogPause, log_pauses_in
 from replicator.log_tables.progress import lacks
 from replicator.sources.kafka.topic_states import TopicState, topic_states
 
@@ -69,7 +69,7 @@ def list_log_tables(config: Config, quarantined: Counter[str | None]) -> tuple[L
     if config.lake.is_new:
         return tuple(_status(settings, None, None, states, problem, 0) for settings in config.log_tables)
     with open_metadata(config.lake) as catalog:
-        pauses = log_pauses_in(namespace_properties(catalog, config.lake.ops_namespace))
+        pauses = pauses_in(namespace_properties(catalog, config.lake.ops_namespace), LOG_TABLE_PAUSED_KEY)
         return tuple(
             _read(catalog, settings, pauses.get(settings.table), states, problem, quarantined[settings.table])
             for settings in config.log_tables
@@ -90,7 +90,7 @@ def _topics(log: KafkaLog, topics: set[str]) -> tuple[Mapping[str, TopicState], 
 def _read(
     catalog: MetadataCatalog,
     settings: LogTableConfig,
-    pause: LogPause | None,
+    pause: Pause | None,
     states: Mapping[str, TopicState],
     problem: str | None,
     quarantined: int,
@@ -106,7 +106,7 @@ def _read(
 def _status(
     settings: LogTableConfig,
     table: TableMetadata | None,
-    pause: LogPause | None,
+    pause: Pause | None,
     states: Mapping[str, TopicState],
     problem: str | None,
     quarantined: int,
@@ -133,7 +133,7 @@ def _status(
 
 
 def _judged(
-    settings: LogTableConfig, behind: int | None, problem: str | None, pause: LogPause | None, *, is_new: bool
+    settings: LogTableConfig, behind: int | None, problem: str | None, pause: Pause | None, *, is_new: bool
 ) -> tuple[str, str | None, str | None]:
     """Return the state of a table, the reason if it is not current, and the next step."""
     if pause is not None:

@@ -20,6 +20,7 @@ from replicator.errors import CommitConflict, LakeUnavailable, UsageError
 from replicator.lake.properties import (
     CREATED_KEY,
     LEFT_OUT_KEY,
+    LOG_TABLE_PAUSED_KEY,
     PAUSED_KEY,
     RETRYING_KEY,
     REWIND_KEY,
@@ -39,7 +40,6 @@ from replicator.lake.reading.folders import (
 from replicator.lake.reading.quarantine import count_quarantined
 from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
-from replicator.log_tables.paused import LOG_TABLE_PAUSED_KEY
 from replicator.model.common import ShowProgress
 from replicator.model.compared import COMPARED_KEY, MAY_DIFFER_KEY
 from replicator.model.reread import REREAD_KEY

@@ -25,6 +25,8 @@ from replicator.errors import (
 from replicator.jvm.spark import compile_plans, first_line
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.others import refuse_foreign
+from replicator.lake.pauses import Pauses
+from replicator.lake.properties import PIPELINE_PAUSED_KEY, Pause, text_hash
 from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.tags import create_tag
@@ -38,12 +40,10 @@ from replicator.pipelines.output.changelog import ResultChangelog
 from replicator.pipelines.output.check_log import CheckLog
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import ResultTables
-from replicator.pipelines.paused import Pause, text_hash
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.graph import reads
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.checks import CheckCounts
-from replicator.pipelines.refresh.pauses import Pauses
 from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Outcome, Refresh, Refreshed
 from replicator.telemetry import get_logger
@@ -97,7 +97,7 @@ class Pipelines:
         )
         index = RowLocationCache(self.config.mirror.state_dir, self.config.apply.max_index_size)
         self.tables = ResultTables(self.config, self.lake, index, recent=self.recent)
-        self.pauses = Pauses(self.lake, self.config.lake.ops_namespace)
+        self.pauses = Pauses(self.lake, self.config.lake.ops_namespace, PIPELINE_PAUSED_KEY)
 
     @classmethod
     def open(
@@ -311,7 +311,7 @@ class Pipelines:
             # The source may get a table or a column at any time, or have it again; a table may be read again, and the
             # storage of one may answer again.
             again = known is not error or isinstance(known, _PASSING)
-            self.pauses.pause(definition.name, known, None if again else definition.text)
+            self.pauses.pause(definition.name, known, None if again else text_hash(definition.text))
         return NotRefreshed(definition.name, self.table(definition), known.message, known.hint)
 
     def _attempted(

@@ -10,6 +10,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 
 from replicator.config import Config
 from replicator.errors import LakeUnavailable, PipelineError, ReplicatorError
+from replicator.lake.properties import PIPELINE_PAUSED_KEY, Pause, pauses_in, text_hash
 from replicator.lake.reading.catalog import MetadataCatalog, load_readable, namespace_properties
 from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
@@ -21,7 +22,6 @@ from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.files import Broken, Pipeline, PipelineFiles, chosen, log_tables, read_pipelines
 from replicator.pipelines.history.definition import History, explained_history
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
-from replicator.pipelines.paused import Pause, pauses_in, text_hash
 from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.explain import explained
@@ -180,7 +180,7 @@ def _read(config: Config, files: PipelineFiles, wanted: Sequence[Definition | Hi
         ]
     with open_metadata(config.lake) as catalog:
         known = KnownTables(catalog, config, files)
-        pauses = pauses_in(namespace_properties(catalog, config.lake.ops_namespace))
+        pauses = pauses_in(namespace_properties(catalog, config.lake.ops_namespace), PIPELINE_PAUSED_KEY)
         found = [
             _history(wanted, known, pauses)
             if isinstance(wanted, History)

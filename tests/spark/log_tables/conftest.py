@@ -11,7 +11,6 @@ from replicator.config import Config
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.quarantine import Quarantine
 from replicator.log_tables.batch import Appended
-from replicator.log_tables.paused import log_pauses_in
 from replicator.log_tables.service import LogTables, Result
 from tests.support.lake_harness import LakeHarness
 from tests.support.log_topics import MemoryTopics
@@ -50,9 +49,7 @@ class LogLake:
         config = self.config
         lake = Lake(self.lake.session(config))
         lake.ensure_namespace("shop_ops")
-        tables = LogTables(config, lake, self.topics, Quarantine(lake, "shop_ops", config.mirror.name))
-        tables._paused = log_pauses_in(lake.namespace_properties("shop_ops"))
-        return tables
+        return LogTables(config, lake, self.topics, Quarantine(lake, "shop_ops", config.mirror.name))
 
     def catch_up(self) -> list[Result]:
         return self.open().catch_up()

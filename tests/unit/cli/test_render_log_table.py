@@ -4,7 +4,7 @@ from rich.console import Console
 
 from replicator.cli.render_log_table import log_table_lines
 from replicator.config.log_tables import LogTableConfig
-from replicator.log_tables.paused import LogPause
+from replicator.lake.properties import Pause
 from replicator.log_tables.status import LogTableStatus as Status
 from replicator.log_tables.status import _judged
 from replicator.model.common import now_ms
@@ -32,7 +32,7 @@ def test_report_tells_what_each_table_has_and_why_one_is_paused() -> None:
 
 
 def test_a_state_has_its_reason() -> None:
-    pause = LogPause("a gap", "set on_gap", 1)
+    pause = Pause("a gap", "set on_gap", 1)
     assert _judged(SETTINGS, 5, None, pause, is_new=False) == ("paused", "a gap", "set on_gap")
     assert _judged(SETTINGS, None, "no answer", None, is_new=False)[:2] == ("unknown", "no answer")
     assert _judged(SETTINGS, None, None, None, is_new=True)[0] == "new"

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 import replicator
 from replicator.consumer.cursor import Cursor, Point
 from replicator.errors import UsageError
-from replicator.lake.properties import PURGING_KEY, purge_record, recorded_purges
+from replicator.lake.properties import PURGING_KEY, Pause, purge_record, recorded_purges
 from replicator.lake.rebuilt_tables import Provenance
-from replicator.log_tables.paused import LogPause
 from replicator.maintenance.history import StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import Step
 from replicator.model.binlog import ConnectorOffset, Watched
@@ -43,7 +42,6 @@ from replicator.pipelines.costs import Costs
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.output.record import ResultRecord
-from replicator.pipelines.paused import Pause
 from replicator.recovery.connector_repair import _Begun
 from replicator.runner.run_record import ReloadOutcome, RunRecord
 from replicator.schema.evolution.changes import (
@@ -171,7 +169,6 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
         ResultRecord("r", "f", BOUNDARY, {"shop.a": PROGRESS}, ("k",), True).to_json(),
     ),
     "Pause": (Pause.from_json, Pause("a reason", "a hint", 5, "f").to_json()),
-    "LogPause": (LogPause.from_json, LogPause("a reason", "a hint", 5).to_json()),
     "kept_from_json": (kept_from_json, kept_to_json([KeepRows("ALTER", 5, "b.000001:4")])),
     "fills_from_json": (fills_from_json, fills_to_json({"a": "1"})),
     "rules_from_json": (rules_from_json, rules_to_json({"a": "hash"})),

@@ -6,10 +6,17 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from replicator.lake.properties import CREATED_KEY, LEFT_OUT_KEY, PAUSED_KEY, RETRYING_KEY, REWIND_KEY
+from replicator.lake.properties import (
+    CREATED_KEY,
+    LEFT_OUT_KEY,
+    LOG_TABLE_PAUSED_KEY,
+    PAUSED_KEY,
+    RETRYING_KEY,
+    REWIND_KEY,
+    Pause,
+)
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance
 from replicator.lake.recoveries import RECOVERED_KEY
-from replicator.log_tables.paused import LOG_TABLE_PAUSED_KEY, LogPause
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json
 from replicator.maintenance.plan import Step
 from replicator.model.binlog import WATCHED_KEY, Watched
@@ -152,7 +159,7 @@ def test_every_property_is_described() -> None:
         {
             f"{PAUSED_KEY}shop.a": json.dumps(pause),
             f"{RETRYING_KEY}shop.a": json.dumps(retry),
-            f"{LOG_TABLE_PAUSED_KEY}logs.clicks": LogPause("no column", None, 1).to_json(),
+            f"{LOG_TABLE_PAUSED_KEY}logs.clicks": Pause("no column", None, 1).to_json(),
             f"{LEFT_OUT_KEY}shop.a": '{"database": "shop", "name": "a", "since_ms": 1}',
             f"{REREAD_KEY}shop.a": new_request(TableId("shop", "a"), "heal").to_json(),
             f"{REREAD_KEY}shop.b": _narrowed(Narrowed("id", (KeySpan(-5, 2**64 - 1, 9),))),

@@ -3,13 +3,13 @@
 import pytest
 
 from replicator.errors import ForeignTable
+from replicator.lake.properties import PIPELINE_PAUSED_KEY, Pause, pauses_in, text_hash
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
-from replicator.pipelines.paused import PIPELINE_PAUSED_KEY, Pause, pauses_in, text_hash
 from tests.support.lake_schemas import validate_properties
 
 RECORD = ResultRecord(
@@ -67,9 +67,11 @@ def test_record_that_is_none_is_refused(text: str) -> None:
 def test_pause_of_a_pipeline_is_recorded() -> None:
     pause = Pause("no", "edit it", 5, text_hash("SELECT 1"))
     properties = {f"{PIPELINE_PAUSED_KEY}revenue": pause.to_json(), f"{PIPELINE_PAUSED_KEY}other": "{}"}
-    assert pauses_in(properties) == {"revenue": pause}
+    assert pauses_in(properties, PIPELINE_PAUSED_KEY) == {"revenue": pause}
     del properties[f"{PIPELINE_PAUSED_KEY}other"]
     validate_properties("namespace", properties)
+    earlier = '{"version": 1, "reason": "no", "hint": null, "since_ms": 5, "text": null}'
+    assert Pause.from_json(earlier) == Pause("no", None, 5)
     assert text_hash("SELECT 1") == "e004ebd5b5532a4b"
 
 
