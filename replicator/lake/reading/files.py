@@ -1,6 +1,5 @@
 """Open files of the lake: those on this machine's disks directly, others with PyIceberg."""
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
@@ -23,6 +22,16 @@ class Files(Protocol):
         ...
 
 
+class LocalFiles:
+    """Files on this machine's disks."""
+
+    def open(self, location: str) -> BinaryIO:
+        return _path(location).open("rb")
+
+    def size(self, location: str) -> int:
+        return _path(location).stat().st_size
+
+
 class StoreFiles:
     """Files that PyIceberg opens."""
 
@@ -43,34 +52,17 @@ def is_folder(lake: LakeConfig) -> bool:
     )
 
 
-class LakeFiles:
-    """The files of a lake in a folder. Tables elsewhere are opened with PyIceberg."""
+def files_beside(lake: LakeConfig, location: str) -> Files:
+    """Return what opens the files of a table whose metadata is at a location, in a lake that is a folder."""
+    if local_path(location) is not None:
+        return LocalFiles()
+    # PyIceberg takes half a second to import, and few lakes have tables outside of their folder.
+    from pyiceberg.io import load_file_io  # noqa: PLC0415
 
-    def __init__(self, lake: LakeConfig) -> None:
-        self._lake = lake
-        self._stores: dict[str, StoreFiles] = {}
-        self._lock = threading.Lock()
+    from replicator.lake.reading.settings import catalog_properties  # noqa: PLC0415
 
-    def open(self, location: str) -> BinaryIO:
-        path = self._local(location)
-        return self._store(location).open(location) if path is None else path.open("rb")
+    return StoreFiles(load_file_io(catalog_properties(lake), location))
 
-    def size(self, location: str) -> int:
-        path = self._local(location)
-        return self._store(location).size(location) if path is None else path.stat().st_size
 
-    def _local(self, location: str) -> Path | None:
-        return local_path(location) if is_folder(self._lake) else None
-
-    def _store(self, location: str) -> StoreFiles:
-        """Return what opens files of a store: one client for each kind, since each has to log in."""
-        scheme = location.partition(":")[0]
-        with self._lock:
-            if scheme not in self._stores:
-                # PyIceberg takes half a second to import, and most lakes are folders.
-                from pyiceberg.io import load_file_io  # noqa: PLC0415
-
-                from replicator.lake.reading.settings import catalog_properties  # noqa: PLC0415
-
-                self._stores[scheme] = StoreFiles(load_file_io(catalog_properties(self._lake), location))
-            return self._stores[scheme]
+def _path(location: str) -> Path:
+    return local_path(location) or Path(location)

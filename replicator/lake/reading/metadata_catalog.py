@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from replicator.config import CATALOG_NAME, LakeConfig
 from replicator.lake.reading.catalog import MetadataCatalog, require_file, unavailable
-from replicator.lake.reading.files import Files, LakeFiles, is_folder
+from replicator.lake.reading.files import files_beside, is_folder
 from replicator.lake.reading.table_metadata import TableMetadata
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def open_metadata(lake: LakeConfig) -> Iterator[MetadataCatalog]:
     require_file(lake.catalog_file)
     try:
         with closing(sqlite3.connect(lake.catalog_file, check_same_thread=False)) as connection:
-            yield _SqliteCatalog(connection, LakeFiles(lake))
+            yield _SqliteCatalog(connection, lake)
     except (sqlite3.Error, OSError) as error:
         raise unavailable(lake, error) from error
 
@@ -46,9 +46,9 @@ def open_metadata(lake: LakeConfig) -> Iterator[MetadataCatalog]:
 class _SqliteCatalog:
     """The two tables of a JDBC catalog in a SQLite file, as Iceberg's JdbcCatalog lays them out. Thread-safe."""
 
-    def __init__(self, connection: sqlite3.Connection, files: Files) -> None:
+    def __init__(self, connection: sqlite3.Connection, lake: LakeConfig) -> None:
         connection.row_factory = sqlite3.Row
-        self._connection, self._files, self._lock = connection, files, threading.Lock()
+        self._connection, self._lake, self._lock = connection, lake, threading.Lock()
 
     def list_namespaces(self) -> list[tuple[str, ...]]:
         rows = self._rows(
@@ -65,7 +65,8 @@ class _SqliteCatalog:
         rows = self._tables(namespace, name)
         if not rows or rows[0]["metadata_location"] is None:
             raise NoSuchTableError(f"there is no table {namespace}.{name}")
-        return TableMetadata.read(namespace, name, rows[0]["metadata_location"], self._files)
+        location = rows[0]["metadata_location"]
+        return TableMetadata.read(namespace, name, location, files_beside(self._lake, location))
 
     def load_namespace_properties(self, namespace: str) -> dict[str, str]:
         rows = self._rows(
