@@ -3,20 +3,18 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
 
 from replicator.config import Config
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import ForeignTable, UnfitColumns
 from replicator.lake.catalog.exact_commit import begin
-from replicator.lake.catalog.metadata import ENGINE_PROPERTIES, FORMAT_KEY, table_location
+from replicator.lake.catalog.metadata import ENGINE_PROPERTIES, FORMAT_KEY, spec_of_schema, table_location
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.others import refuse_foreign, refuse_rollback
+from replicator.model.partitioning import PartitionField
 from replicator.model.shapes import Shape, from_iceberg, paths, to_iceberg
 from replicator.model.table import LOG_TOPIC_KEY, MIRROR_KEY
 from replicator.model.types import LakeType
-
-_SPEC_FIELD: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +114,7 @@ class LogTableStore:
         column, transform = self.settings.event_time, self.settings.partition
         if column is None or transform is None:
             return None
-        fields: list[Mapping[str, Any]] = json.loads(schema)["fields"]
-        source = next(field["id"] for field in fields if field["name"] == column)
-        taken = {field["name"] for field in fields}
-        name = f"{column}_{transform}"
-        while name in taken:
-            name += "_"
-        part = {"name": name, "transform": transform, "source-id": source, "field-id": _SPEC_FIELD}
-        return json.dumps({"spec-id": 0, "fields": [part]})
+        return spec_of_schema(schema, [PartitionField("hours" if transform == "hour" else "days", column)])
 
 
 def missing_columns(declared: Shape, record: Mapping[str, LakeType], present: Shape) -> Shape:

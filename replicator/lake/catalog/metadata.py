@@ -13,7 +13,7 @@ from replicator.config import LakeConfig
 from replicator.errors import UnfitColumns
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.partitioning import PartitionField
-from replicator.model.table import TableSchema
+from replicator.model.table import Column, TableSchema
 from replicator.model.types import LakeType
 
 DEFAULT_FORMAT: Final = 2
@@ -111,6 +111,26 @@ def partition_spec(schema: TableSchema, partition: Sequence[PartitionField]) -> 
             }
         )
     return json.dumps({"spec-id": 0, "fields": fields})
+
+
+def spec_of_schema(schema_json: str, partition: Sequence[PartitionField]) -> str:
+    """Return the partition spec of a table with a schema in Iceberg's JSON form. Raises as `partition_spec`."""
+    fields = json.loads(schema_json)["fields"]
+    columns = [Column(f["name"], _lake_type(f["type"])) for f in fields]
+    spec = json.loads(partition_spec(TableSchema(tuple(columns)), partition))
+    for part in spec["fields"]:
+        # `partition_spec` numbers the columns by their place.
+        part["source-id"] = fields[part["source-id"] - 1]["id"]
+    return json.dumps(spec)
+
+
+def _lake_type(kind: Any) -> LakeType:
+    if isinstance(kind, str):
+        try:
+            return LakeType.parse(kind)
+        except ValueError:
+            return LakeType(kind)
+    return LakeType(str(kind["type"]))
 
 
 def folder_name(table: str) -> str | None:

@@ -1,6 +1,5 @@
 """The lake table of a result: made with the columns of its query, and committed with its record."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from replicator.config import Config
 from replicator.lake.catalog.metadata import (
     ENGINE_PROPERTIES,
     FORMAT_KEY,
-    partition_spec,
+    spec_of_schema,
     table_location,
 )
 from replicator.lake.catalog.tables import Lake, LakeTable
@@ -28,8 +27,7 @@ from replicator.model.commit_marker import COMMIT_KEY, CommitMarker, PartitionPr
 from replicator.model.common import now_ms
 from replicator.model.partitioning import PartitionField
 from replicator.model.position import SourcePosition
-from replicator.model.table import MIRROR_KEY, Column, TableSchema
-from replicator.model.types import LakeType
+from replicator.model.table import MIRROR_KEY
 from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.inputs.small_mirrors import SmallMirrors
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
@@ -113,7 +111,7 @@ class ResultTables:
             **others,
         }
         location = table_location(self.config.lake, name.namespace, name.name)
-        spec = _spec(schema, partition) if partition else None
+        spec = spec_of_schema(schema, partition) if partition else None
         return self.lake.create(name.namespace, name.name, schema, spec, properties, location)
 
     def fits(self, table: LakeTable, rows: DataFrame) -> bool:
@@ -227,23 +225,3 @@ def next_number(table: LakeTable, pipeline: str) -> int:
     if marker is None:
         return 1
     return marker.next_offset(pipeline, 0) or marker.sequence + 1
-
-
-def _spec(schema_json: str, partition: Sequence[PartitionField]) -> str:
-    """Return Iceberg's JSON of a partition spec for a schema."""
-    fields = json.loads(schema_json)["fields"]
-    columns = [Column(f["name"], _lake_type(f["type"])) for f in fields]
-    spec = json.loads(partition_spec(TableSchema(tuple(columns)), partition))
-    for part in spec["fields"]:
-        # `partition_spec` numbers the columns by their place.
-        part["source-id"] = fields[part["source-id"] - 1]["id"]
-    return json.dumps(spec)
-
-
-def _lake_type(kind: Any) -> LakeType:
-    if isinstance(kind, str):
-        try:
-            return LakeType.parse(kind)
-        except ValueError:
-            return LakeType(kind)
-    return LakeType(str(kind["type"]))
