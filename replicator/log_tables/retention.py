@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from replicator.config.log_tables import LogTableConfig
+from replicator.lake.catalog.java import each_of
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 
 _UNIT_MS: Final = {"hour": 3_600_000, "day": 86_400_000}
@@ -47,12 +48,4 @@ def literal(moment: datetime, kind: str) -> str:
 
 
 def _count(table: LakeTable, expired: Any) -> int:
-    tasks = table.java.newScan().filter(expired).planFiles()
-    try:
-        iterator, count = tasks.iterator(), 0
-        while iterator.hasNext():
-            iterator.next()
-            count += 1
-        return count
-    finally:
-        tasks.close()
+    return sum(1 for _ in each_of(table.java.newScan().filter(expired).planFiles()))

@@ -4,6 +4,7 @@ A table that cannot go on is paused, with a reason and a next step, and the othe
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -137,15 +138,11 @@ class LogTables:
         return result
 
     def _attempted(self, settings: LogTableConfig, state: TopicState) -> Appended | None:
-        attempts = 0
-        while True:
-            try:
-                batch = LogBatch(self.config, settings, self.lake, self.topics, self.quarantine, self.writers)
+        batch = LogBatch(self.config, settings, self.lake, self.topics, self.quarantine, self.writers)
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(CommitConflict):
                 return batch.run(state)
-            except CommitConflict:
-                attempts += 1
-                if attempts == _ATTEMPTS:
-                    raise
+        return batch.run(state)
 
     def _pause(self, name: str, error: ReplicatorError) -> NotAppended:
         self._paused[name] = self._pauses.pause(name, error)

@@ -322,15 +322,11 @@ class Pipelines:
         *,
         rebuild: bool,
     ) -> Refreshed:
-        attempts = 0
-        while True:
-            try:
+        for _ in range(_ATTEMPTS - 1):
+            # Another process refreshed it, or maintenance committed in between: plan again on top of that.
+            with suppress(CommitConflict, FencedError):
                 return self._once(definition, ends, refreshed, rebuild=rebuild)
-            except (CommitConflict, FencedError):
-                # Another process refreshed it, or maintenance committed in between: plan again on top of that.
-                attempts += 1
-                if attempts == _ATTEMPTS:
-                    raise
+        return self._once(definition, ends, refreshed, rebuild=rebuild)
 
     def _once(
         self,

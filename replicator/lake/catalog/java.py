@@ -1,7 +1,8 @@
 """The Java classes that the engine calls, through py4j."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import lru_cache
 from typing import Any
 
@@ -9,6 +10,14 @@ from py4j.java_gateway import JavaClass, JavaMember
 from py4j.protocol import STATIC_PREFIX, Py4JError
 
 from replicator.model.types import VECTOR, LakeType
+
+
+def each_of(iterable: Any) -> Iterator[Any]:
+    """Yield what one of Iceberg's closeable iterables has, then close it."""
+    with closing(iterable):
+        iterator = iterable.iterator()
+        while iterator.hasNext():
+            yield iterator.next()
 
 
 class StaticMembers:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.lake.catalog.applied_deletes import DeletesByFile
+from replicator.lake.catalog.java import each_of
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.data_files import (
     FilePositions,
@@ -91,16 +92,10 @@ def _read_applied(table: LakeTable, snapshot_id: int) -> DeletesByFile:
     if table.java.snapshot(snapshot_id).summary().get("total-position-deletes") == "0":
         return {}
     found: dict[str, Sequence[Any]] = {}
-    tasks = table.java.newScan().useSnapshot(snapshot_id).planFiles()
-    try:
-        iterator = tasks.iterator()
-        while iterator.hasNext():
-            task = iterator.next()
-            deletes = [file for file in task.deletes() if str(file.content()) == _POSITION_DELETES]
-            if deletes:
-                found[str(task.file().location())] = deletes
-    finally:
-        tasks.close()
+    for task in each_of(table.java.newScan().useSnapshot(snapshot_id).planFiles()):
+        deletes = [file for file in task.deletes() if str(file.content()) == _POSITION_DELETES]
+        if deletes:
+            found[str(task.file().location())] = deletes
     return found
 
 

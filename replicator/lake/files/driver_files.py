@@ -7,6 +7,7 @@ the number of NaN values is missing, which readers then treat as unknown.
 import json
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -241,12 +242,9 @@ def content_of(table: LakeTable, path: str) -> bytes:
     Raises:
         LakeUnavailable: it cannot be read.
     """
-    with lake_errors(f"files of {table.name} cannot be read"):
-        stream = table.java.io().newInputFile(path).newStream()
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
+    failed = f"files of {table.name} cannot be read"
+    with lake_errors(failed), closing(table.java.io().newInputFile(path).newStream()) as stream:
+        return bytes(stream.readAllBytes())
 
 
 def upload(table: LakeTable, path: str, content: bytearray) -> None:
@@ -260,11 +258,8 @@ def upload(table: LakeTable, path: str, content: bytearray) -> None:
         with local.open("xb") as file:
             file.write(content)
         return
-    stream = table.java.io().newOutputFile(path).create()
-    try:
+    with closing(table.java.io().newOutputFile(path).create()) as stream:
         stream.write(content)
-    finally:
-        stream.close()
 
 
 def _same_fields(rows: pa.Table, wanted: pa.Schema) -> list[tuple[int, pa.Field]]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from replicator.lake.catalog.java import each_of
 from replicator.lake.catalog.tables import LakeTable, lake_errors
 from replicator.lake.files.arrow_schemas import column_of
 from replicator.lake.files.time_partitions import MOST_PARTITIONS
@@ -51,16 +52,10 @@ def data_file_ref(table: LakeTable, file: Any) -> DataFileRef:
 
 def planned_partitions(table: LakeTable, snapshot_id: int) -> dict[str, Partition]:
     """Return data file path → its partition, of all data files of a snapshot."""
-    found: dict[str, Partition] = {}
-    tasks = table.java.newScan().useSnapshot(snapshot_id).planFiles()
-    try:
-        iterator = tasks.iterator()
-        while iterator.hasNext():
-            task = iterator.next()
-            found[str(task.file().location())] = _partition(table, task.spec(), task.file().partition())
-    finally:
-        tasks.close()
-    return found
+    return {
+        str(task.file().location()): _partition(table, task.spec(), task.file().partition())
+        for task in each_of(table.java.newScan().useSnapshot(snapshot_id).planFiles())
+    }
 
 
 def partition_label(spec_id: int, values: Mapping[str, Any]) -> str:

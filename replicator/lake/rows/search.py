@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import local_frame
+from replicator.lake.catalog.java import each_of
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.data_files import FilePositions, by_file, joined, matching_positions
 from replicator.lake.files.partitions import data_file_ref
@@ -84,16 +85,10 @@ def read_all_keys(lake: Lake, table: LakeTable, known: RowLocations, cache: RowL
 
 def _scanned_files(lake: Lake, table: LakeTable) -> list[tuple[Any, Any]]:
     """Return the data files of the current snapshot, each with the delete files that apply to it."""
-    found = []
-    tasks = table.java.newScan().planFiles()
-    try:
-        iterator = tasks.iterator()
-        while iterator.hasNext():
-            task = iterator.next()
-            found.append((task.file(), lake.array(lake.classes.delete_file, list(task.deletes()))))
-    finally:
-        tasks.close()
-    return found
+    return [
+        (task.file(), lake.array(lake.classes.delete_file, list(task.deletes())))
+        for task in each_of(table.java.newScan().planFiles())
+    ]
 
 
 def _read(lake: Lake, table: LakeTable, known: RowLocations, files: Sequence[tuple[Any, Any]]) -> int:

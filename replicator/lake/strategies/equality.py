@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from replicator import failpoints
+from replicator.lake.catalog.java import each_of
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
 from replicator.lake.files.arrow_schemas import arrow_schema
@@ -125,14 +126,8 @@ def drop_unused_equality_deletes(lake: Lake, table: LakeTable, summary: Mapping[
 
 def _used_deletes(table: LakeTable) -> set[str]:
     """Return the paths of the delete files that readers of the current snapshot open."""
-    tasks = table.java.newScan().planFiles()
-    try:
-        iterator, used = tasks.iterator(), set[str]()
-        while iterator.hasNext():
-            used.update(str(file.location()) for file in iterator.next().deletes())
-    finally:
-        tasks.close()
-    return used
+    tasks = each_of(table.java.newScan().planFiles())
+    return {str(file.location()) for task in tasks for file in task.deletes()}
 
 
 def _equality_deletes(lake: Lake, table: LakeTable) -> dict[str, Any]:
@@ -141,12 +136,7 @@ def _equality_deletes(lake: Lake, table: LakeTable) -> dict[str, Any]:
     snapshot = java.currentSnapshot()
     for manifest in [] if snapshot is None else snapshot.deleteManifests(java.io()):
         reader = lake.classes.manifest_files.readDeleteManifest(manifest, java.io(), java.specs())
-        try:
-            iterator = reader.iterator()
-            while iterator.hasNext():
-                file = iterator.next()
-                if str(file.content()) == "EQUALITY_DELETES":
-                    files[str(file.location())] = file.copy()
-        finally:
-            reader.close()
+        for file in each_of(reader):
+            if str(file.content()) == "EQUALITY_DELETES":
+                files[str(file.location())] = file.copy()
     return files
