@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.decode.json.duck import queried
+from replicator.decode.json.duck import queried, texts_of
 from replicator.log_tables.parsed import ParsedEvents, Values
 from replicator.model.shapes import Path, Shape, merged, records
 from replicator.model.types import BOOLEAN, DOUBLE, LONG, STRING, LakeType
@@ -56,21 +56,6 @@ def _asked(
         good = pc.and_(good, queried("json_valid(text)", objects))
         objects = pc.if_else(good, texts, _ANY_OBJECT)
         return queried(expression, objects, parameter), objects, good
-
-
-def texts_of(values: pa.BinaryArray) -> pa.StringArray:
-    """Return values as text; null for those that are not UTF-8, and for null."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _structure(shape: Shape) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.config.log_tables import TEXT_COLUMN
-from replicator.log_tables.json_events import texts_of
+from replicator.decode.json.duck import texts_of
 from replicator.log_tables.parsed import ParsedEvents
 from replicator.model.shapes import Shape
 

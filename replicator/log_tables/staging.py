@@ -10,7 +10,6 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from replicator.decode.records import mapped_parts, run_on_parts
 from replicator.jvm.spark import local_frame
@@ -19,12 +18,11 @@ from replicator.lake.files.arrow_schemas import arrow_schema
 from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.driver_files import appended_files, appending_style, writable_rows, write_data
 from replicator.lake.files.parquet import FileStyle, fitted
-from replicator.lake.files.spark_tables import columns_of
+from replicator.lake.files.spark_tables import as_table
 from replicator.lake.files.task_files import RESULT, UNWRITTEN, files_in
 from replicator.log_tables.decoding import BAD, LogDecoding
 from replicator.log_tables.notes import Notes, noted_in, notes_of
 from replicator.log_tables.row_writing import RowWriting
-from replicator.model.common import quoted
 from replicator.sources.change_log import LogPart
 
 _PIECE: Final = 20_000
@@ -74,7 +72,7 @@ def stage_few(
     good, wrong = pa.concat_tables([schema.empty_table(), *rows]), pa.concat_tables([BAD.empty_table(), *bad])
     parts = writable_rows(table, good)
     if parts is None:
-        data = list(stage_data(lake, table, _as_table(lake, table, local_frame(lake.spark, good))))
+        data = list(stage_data(lake, table, as_table(lake, table, local_frame(lake.spark, good))))
     else:
         data = [write_data(lake, table, part).file for part in parts]
     return StagedRows(data, notes, local_frame(lake.spark, wrong) if wrong.num_rows else None)
@@ -121,7 +119,7 @@ def _by_spark(
     noted = noted_in(lake.spark.sparkContext)
     schema = arrow_schema(table.schema_json())
     rows = mapped_parts(lake.spark, records, partial(_good, decoding, schema, event_time, noted), schema)
-    data = list(stage_data(lake, table, _as_table(lake, table, rows)))
+    data = list(stage_data(lake, table, as_table(lake, table, rows)))
     return StagedRows(data, noted.value, _bad_events(lake, decoding, records, noted.value))
 
 
@@ -145,8 +143,3 @@ def _good(
 
 def _bad(decoding: LogDecoding, records: pa.Table) -> pa.Table:
     return decoding.decode(records).bad
-
-
-def _as_table(lake: Lake, table: LakeTable, rows: DataFrame) -> DataFrame:
-    fields = columns_of(lake, table).fields
-    return rows.select(*(F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields))

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from replicator.errors import CommitConflict, FencedError, Unsettled, UsageError
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import as_table, rows_of
 from replicator.model.common import quoted
 from replicator.pipelines.files import Pipeline
 from replicator.pipelines.held import plain_values
@@ -23,7 +23,7 @@ from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables, changed_by_others, next_number
-from replicator.pipelines.output.writer import as_table, stage_changes
+from replicator.pipelines.output.writer import stage_changes
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.signed import STATE

@@ -1,4 +1,4 @@
-"""Evaluate expressions of DuckDB for arrays of texts; each thread has a database in memory."""
+"""Values as texts, and expressions of DuckDB for arrays of them; each thread has a database in memory."""
 
 import threading
 
@@ -6,6 +6,21 @@ import duckdb
 import pyarrow as pa
 
 _connections = threading.local()
+
+
+def texts_of(values: pa.BinaryArray) -> pa.StringArray:
+    """Return values as text; null for those that are not UTF-8, and for null."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def queried(expression: str, texts: pa.StringArray, *parameters: str) -> pa.Array:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.flattened import unflattened
-from replicator.decode.json.duck import queried
+from replicator.decode.json.duck import queried, texts_of
 from replicator.decode.json.tokens import BARE, as_integers, is_quoted_before, is_text, unbare, wire_values
 from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources
 from replicator.decode.transforms import is_blank
@@ -94,7 +94,7 @@ class JsonParser:
         prefix = "__source_" if self.flattened else ""
         fields = _source_structure(prefix)
         block = fields if self.flattened else {"source": fields}
-        events, _ = _transformed(_texts(values), {**block, "payload": block})
+        events, _ = _transformed(texts_of(values), {**block, "payload": block})
         outer, inner = (
             _sources(event if self.flattened else pc.struct_field(event, "source"), prefix)
             for event in (events, pc.struct_field(events, "payload"))
@@ -104,7 +104,7 @@ class JsonParser:
     def parse(self, values: pa.BinaryArray, writer_schema: WriterSchema, decoding: Decoding) -> ParsedEvents:
         columns = writer_schema.schema.columns
         before = writer_schema.before_columns(for_changelog=decoding.for_changelog)
-        texts = _with_quoted_numbers(_texts(_payloads(values, writer_schema.schema_prefix)), columns)
+        texts = _with_quoted_numbers(texts_of(_payloads(values, writer_schema.schema_prefix)), columns)
         verdict = self.unreadable(writer_schema.schema, decoding)
         if self.flattened:
             return _flat_events(texts, columns, verdict)
@@ -122,21 +122,6 @@ class JsonParser:
 def _payloads(values: pa.BinaryArray, prefix: str) -> pa.BinaryArray:
     """Return events without their schema, which ends with `prefix`; the last byte closes schema and payload."""
     return pc.binary_slice(values, len(prefix.encode()), -1) if prefix else values
-
-
-def _texts(values: pa.BinaryArray) -> pa.StringArray:
-    """Return values as text; null for those that are not UTF-8."""
-    try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _events(

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from replicator.jvm.settings import STAGED_CATALOG
@@ -35,6 +36,12 @@ def columns_of(lake: Lake, table: LakeTable) -> StructType:
 def _spark_schema(classes: JavaClasses, schema_json: str) -> StructType:
     schema = classes.schema_parser.fromJson(schema_json)
     return StructType.fromJson(json.loads(classes.spark_schemas.convert(schema).json()))
+
+
+def as_table(lake: Lake, table: LakeTable, rows: DataFrame) -> DataFrame:
+    """Return rows with the columns and types of a table."""
+    fields = columns_of(lake, table).fields
+    return rows.select(*(F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields))
 
 
 def rows_of(lake: Lake, table: LakeTable) -> DataFrame:

@@ -17,7 +17,7 @@ from replicator.errors import LakeUnavailable, UnsupportedChange, UsageError
 from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.data_files import stage_data
-from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.files.spark_tables import as_table, rows_of
 from replicator.lake.rebuilt_tables import REBUILT_KEY, Provenance, complete, provenance_of
 from replicator.model.common import ShowProgress, now_ms, quoted
 from replicator.model.moments import AsOf, Bound
@@ -31,7 +31,6 @@ from replicator.pipelines.inputs.positions import READ, is_after
 from replicator.pipelines.inputs.tables import InputKind, InputTable
 from replicator.pipelines.opening import known_pipelines, opened_pipelines
 from replicator.pipelines.output.record import recorded_result
-from replicator.pipelines.output.writer import as_table
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.query.signed import STATE

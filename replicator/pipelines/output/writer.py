@@ -18,7 +18,7 @@ from replicator.lake.files.deletes import StagedDeletes, stage_positions
 from replicator.lake.files.driver_files import writable_rows
 from replicator.lake.files.partitions import PartitionRows
 from replicator.lake.files.small_files import OWN_FILE, SmallChanges, SmallFiles, absorb
-from replicator.lake.files.spark_tables import columns_of
+from replicator.lake.files.spark_tables import as_table
 from replicator.lake.rows.locations import RowChanges, RowLocationCache
 from replicator.lake.strategies.split import StagedRows, stage_added, write_parts
 from replicator.model.common import counted, quoted
@@ -34,12 +34,6 @@ class KeyViolated(Exception):  # noqa: N818 - as the errors of the engine
     def __init__(self, key: Sequence[str], values: Sequence[object]) -> None:
         pairs = ", ".join(f"{name} = {value!r}" for name, value in zip(key, values, strict=True))
         super().__init__(f"several rows have the key {pairs}")
-
-
-def as_table(lake: Lake, table: LakeTable, rows: DataFrame) -> DataFrame:
-    """Return rows with the columns and types of a table."""
-    fields = columns_of(lake, table).fields
-    return rows.select(*(F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in fields))
 
 
 def stage_all(lake: Lake, table: LakeTable, rows: DataFrame) -> Staged:

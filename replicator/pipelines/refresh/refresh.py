@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import check_java, first_line
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.files.spark_tables import columns_of, rows_of
+from replicator.lake.files.spark_tables import as_table, columns_of, rows_of
 from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.held import spelt
 from replicator.pipelines.inputs.appended import since_snapshot
@@ -31,7 +31,6 @@ from replicator.pipelines.output.table import Reached, ResultTables
 from replicator.pipelines.output.writer import (
     KeyViolated,
     StagedChanges,
-    as_table,
     check_unique,
     stage_all,
     stage_changes,
