@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.decode.json.duck import queried, texts_of
+from replicator.decode.json.duck import queried, queried_objects, texts_of
 from replicator.log_tables.parsed import ParsedEvents, Values
 from replicator.model.shapes import Path, Shape, merged, records
 from replicator.model.types import BOOLEAN, DOUBLE, LONG, STRING, LakeType
@@ -33,29 +32,9 @@ _LEARNT: Final = {
 def parse(values: pa.BinaryArray, shape: Shape) -> ParsedEvents:
     """Return the texts of the fields in `shape`; null for those that an event lacks."""
     wanted = json.dumps(_structure(shape) or {"": "VARCHAR"}, ensure_ascii=False)
-    found, objects, good = _asked("json_transform(text, ?)", values, wanted)
+    found, objects, good = queried_objects("json_transform(text, ?)", texts_of(values), wanted)
     fields, misplaced = _fields(found, shape, objects, ())
     return ParsedEvents(fields, misplaced, pc.and_not(pc.is_valid(values), good), NOT_JSON)
-
-
-def _asked(
-    expression: str, values: pa.BinaryArray, parameter: str
-) -> tuple[pa.Array, pa.StringArray, pa.BooleanArray]:
-    """Return what an expression of DuckDB returns for JSON objects; and those, and which of the values they are.
-
-    Others are replaced by an empty object.
-    """
-    texts = texts_of(values)
-    good = pc.fill_null(pc.starts_with(texts, "{"), fill_value=False)
-    if not pc.all(good).as_py():
-        good = pc.fill_null(pc.match_substring_regex(texts, r"^\s*\{"), fill_value=False)
-    objects = pc.if_else(good, texts, _ANY_OBJECT)
-    try:
-        return queried(expression, objects, parameter), objects, good
-    except duckdb.Error:
-        good = pc.and_(good, queried("json_valid(text)", objects))
-        objects = pc.if_else(good, texts, _ANY_OBJECT)
-        return queried(expression, objects, parameter), objects, good
 
 
 def _structure(shape: Shape) -> dict[str, Any]:
@@ -113,7 +92,7 @@ def unknown_fields(values: pa.BinaryArray, shape: Shape, *, nested: bool) -> Sha
     """
     found: Shape = {}
     for path, known in records(shape):
-        names, objects, _ = _asked("json_keys(text, ?)", values, pointer(path))
+        names, objects, _ = queried_objects("json_keys(text, ?)", texts_of(values), pointer(path))
         if set(pc.unique(names.flatten()).to_pylist()) - set(known):
             types = learnt(_records_at(objects, path), nested=nested)
             new = {name: kind for name, kind in types.items() if name not in known}
@@ -191,7 +170,7 @@ def having(values: pa.BinaryArray, places: Sequence[Path]) -> pa.BooleanArray:
     if len(places) > 1:
         wanted = set(places)
         return pa.array([_has_any(text, wanted) for text in texts_of(values).to_pylist()], pa.bool_())
-    kinds, _, _ = _asked("json_type(text, ?)", values, pointer(places[0]))
+    kinds, _, _ = queried_objects("json_type(text, ?)", texts_of(values), pointer(places[0]))
     return pc.fill_null(pc.not_equal(kinds, "NULL"), fill_value=False)
 
 

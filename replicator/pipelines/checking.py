@@ -12,13 +12,12 @@ from pyspark.sql import functions as F
 from replicator.errors import CommitConflict, FencedError, Unsettled, UsageError
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.spark_tables import as_table, rows_of
-from replicator.model.common import quoted
 from replicator.pipelines.files import Pipeline
 from replicator.pipelines.held import plain_values
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
-from replicator.pipelines.inputs.states import read_state
+from replicator.pipelines.inputs.states import WEIGHT, read_state
 from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
@@ -33,7 +32,6 @@ from replicator.pipelines.service import Pipelines
 
 _SHOWN: Final = 20
 _POLL_S: Final = 1.0
-_COUNT: Final = "_replicator_count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,18 +212,16 @@ def _compared(
     definition: Pipeline, name: TableName, record: ResultRecord, whole: DataFrame, present: DataFrame
 ) -> Checked:
     columns = whole.columns
-    counted = whole.withColumn(_COUNT, F.lit(1)).unionByName(present.withColumn(_COUNT, F.lit(-1)))
-    groups = counted.groupBy(*(F.col(quoted(c)) for c in columns)).agg(F.sum(_COUNT).alias(_COUNT))
-    different = groups.where(F.col(_COUNT) != 0).persist()
+    different = difference(whole, present).persist()
     try:
-        missing = F.sum(F.greatest(F.col(_COUNT), F.lit(0)))
-        extra = F.sum(F.greatest(-F.col(_COUNT), F.lit(0)))
+        missing = F.sum(F.greatest(F.col(WEIGHT), F.lit(0)))
+        extra = F.sum(F.greatest(-F.col(WEIGHT), F.lit(0)))
         counts = different.agg(missing.alias("missing"), extra.alias("extra")).collect()[0]
         shown = different.limit(_SHOWN if counts["missing"] or counts["extra"] else 0).toArrow()
         rows = present.count()
     finally:
         different.unpersist()
-    signs = ["+" if count > 0 else "-" for count in shown.column(_COUNT).to_pylist()]
+    signs = ["+" if count > 0 else "-" for count in shown.column(WEIGHT).to_pylist()]
     values = zip(*(plain_values(shown.column(name)) for name in columns), strict=True)
     examples = tuple((s, dict(zip(columns, row, strict=True))) for s, row in zip(signs, values, strict=True))
     return Checked(

@@ -37,7 +37,7 @@ def net_rows(rows: pa.Table, weight: str) -> pa.Table:
     ones may differ, or with nested values, which cannot be grouped, are returned as they are.
     """
     fields = [field for field in rows.schema if field.name != weight]
-    if not has_net_rows(rows.schema, [field.name for field in fields]):
+    if not are_equal_as_in_sql(rows.schema, [field.name for field in fields]):
         return rows
     grouped = rows.group_by([field.name for field in fields]).aggregate([(weight, "sum")])
     sums = grouped.columns[-1].to_numpy()
@@ -46,8 +46,8 @@ def net_rows(rows: pa.Table, weight: str) -> pa.Table:
     return grouped.select(range(len(fields))).take(places).append_column(weight, signs)
 
 
-def has_net_rows(schema: pa.Schema, names: Sequence[str]) -> bool:
-    """Return whether `net_rows` leaves out rows that cancel each other; `names` are their columns."""
+def are_equal_as_in_sql(schema: pa.Schema, names: Sequence[str]) -> bool:
+    """Return whether rows can be grouped and found by columns: there are some, whose values are equal as in SQL."""
     types = [schema.field(name).type for name in names]
     return bool(types) and not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in types)
 

@@ -1,9 +1,10 @@
-"""Values as texts, and expressions of DuckDB for arrays of them; each thread has a database in memory."""
+"""Values as texts, and DuckDB's expressions of arrays of them; each thread has a database in memory."""
 
 import threading
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _connections = threading.local()
 
@@ -36,3 +37,22 @@ def queried(expression: str, texts: pa.StringArray, *parameters: str) -> pa.Arra
     found = _connections.duckdb.sql(query, params=list(parameters)).to_arrow_table().column("found")
     del rows
     return found.combine_chunks()
+
+
+def queried_objects(
+    expression: str, texts: pa.StringArray, parameter: str
+) -> tuple[pa.Array, pa.StringArray, pa.BooleanArray]:
+    """Return the values of an expression of JSON objects, these objects, and which texts are one.
+
+    Others are replaced by an empty object.
+    """
+    good, objects = pc.fill_null(pc.starts_with(texts, "{"), fill_value=False), texts
+    if not pc.all(good).as_py():
+        good = pc.fill_null(pc.match_substring_regex(texts, r"^\s*\{"), fill_value=False)
+        objects = pc.if_else(good, texts, "{}")
+    try:
+        return queried(expression, objects, parameter), objects, good
+    except duckdb.Error:
+        valid = queried("json_valid(text)", objects)
+        objects = pc.if_else(valid, objects, "{}")
+        return queried(expression, objects, parameter), objects, pc.and_(good, valid)

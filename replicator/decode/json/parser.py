@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.flattened import unflattened
-from replicator.decode.json.duck import queried, texts_of
+from replicator.decode.json.duck import queried, queried_objects, texts_of
 from replicator.decode.json.tokens import BARE, as_integers, is_quoted_before, is_text, unbare, wire_values
 from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources
 from replicator.decode.transforms import is_blank
@@ -190,17 +189,9 @@ def _transformed(
     texts: pa.StringArray, structure: Mapping[str, Any]
 ) -> tuple[pa.StructArray, pa.BooleanArray]:
     """Return the fields of `structure` in each text, and whether a text is something else than a JSON object."""
-    objects, given = pc.fill_null(pc.starts_with(texts, "{"), fill_value=False), texts
-    if not pc.all(objects).as_py():
-        objects = pc.fill_null(pc.match_substring_regex(texts, r"^\s*\{"), fill_value=False)
-        given = pc.if_else(objects, texts, "{}")
     wanted = json.dumps(structure, ensure_ascii=False)
-    try:
-        return queried("json_transform(text, ?)", given, wanted), pc.invert(objects)
-    except duckdb.InvalidInputException:
-        valid = queried("json_valid(text)", given)
-        found = queried("json_transform(text, ?)", pc.if_else(valid, given, "{}"), wanted)
-        return found, pc.invert(pc.and_(objects, valid))
+    found, _, objects = queried_objects("json_transform(text, ?)", texts, wanted)
+    return found, pc.invert(objects)
 
 
 def _row(image: pa.StructArray, columns: Sequence[Column]) -> tuple[ParsedRow, pa.BooleanArray]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from replicator.lake.files.spark_tables import columns_of
-from replicator.pipelines.held import has_net_rows, held_rows, most_held, without_keys
+from replicator.pipelines.held import are_equal_as_in_sql, held_rows, most_held, without_keys
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import InputState
 from replicator.pipelines.inputs.tables import InputKind
@@ -65,7 +65,7 @@ def _is_small(state: InputState) -> bool:
     is_mirror = table.kind is InputKind.MIRROR and table.changelog is not None and bool(table.key)
     if not is_mirror or table.table.total_rows > min(MOST_ROWS, most_held(table.table.row_bytes)):
         return False
-    return has_net_rows(to_arrow_schema(columns_of(state.lake, table.table)), state.with_key)
+    return are_equal_as_in_sql(to_arrow_schema(columns_of(state.lake, table.table)), state.with_key)
 
 
 def _brought(progress: InputProgress, rows: pa.Table, state: InputState) -> pa.Table | None:

@@ -18,7 +18,7 @@ from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.rows.locations import RowLocationCache, RowLocations
 from replicator.lake.rows.search import locate
 from replicator.model.common import quoted
-from replicator.pipelines.held import plain_values
+from replicator.pipelines.held import are_equal_as_in_sql, plain_values
 from replicator.pipelines.inputs.states import WEIGHT
 from replicator.pipelines.literals import is_near
 
@@ -35,12 +35,6 @@ def with_places(rows: DataFrame) -> DataFrame:
 def without_places(rows: pa.Table) -> pa.Table:
     """Return the rows of `with_places` as they are."""
     return rows.drop_columns([_PATH, _POS])
-
-
-def is_found_by_key(rows: pa.Schema, key: Sequence[str]) -> bool:
-    """Return whether rows can be found by their key: there is one, and its values are equal as they are in SQL."""
-    types = [rows.field(name).type for name in key]
-    return bool(key) and not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,7 @@ class Index:
         cls, cache: RowLocationCache, table: LakeTable, key: Sequence[str], held: pa.Table
     ) -> "Index | None":
         """Return the index for net changes that the driver holds; None if rows cannot be found by their key."""
-        if not is_found_by_key(held.schema, key) or not set(key) <= table.columns().keys():
+        if not are_equal_as_in_sql(held.schema, key) or not set(key) <= table.columns().keys():
             return None
         gone = held.filter(pc.less(held.column(WEIGHT), 0)).select(list(key))
         return cls(
@@ -102,9 +96,8 @@ def known_positions(held: pa.Table, names: Sequence[str], placed: Sequence[pa.Ta
 
     They are not all if rows have copies, or if values are not equal as they are in SQL.
     """
-    kinds = [held.schema.field(name).type for name in names]
     places: dict[tuple[object, ...], tuple[object, object]] = {}
-    for rows in () if any(pa.types.is_floating(k) or pa.types.is_nested(k) for k in kinds) else placed:
+    for rows in placed if are_equal_as_in_sql(held.schema, names) else ():
         values = zip(*(plain_values(rows.column(name)) for name in names), strict=True)
         where = zip(rows.column(_PATH).to_pylist(), rows.column(_POS).to_pylist(), strict=True)
         for value, place in zip(values, where, strict=True):

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import rows_of
-from replicator.pipelines.held import MOST_ROWS, held_rows, without_keys
-from replicator.pipelines.output.places import is_found_by_key
+from replicator.pipelines.held import MOST_ROWS, are_equal_as_in_sql, held_rows, without_keys
 from replicator.pipelines.query.signed import WEIGHT
 
 _MOST_BYTES: Final = 64_000_000
@@ -38,7 +37,7 @@ class SmallResults:
             return None
         if known is None or known[0] != snapshot:
             columns = rows_of(lake, table)
-            if (found := held_rows(columns, [table])) is None or not is_found_by_key(found.schema, key):
+            if (found := held_rows(columns, [table])) is None or not are_equal_as_in_sql(found.schema, key):
                 return None
             known = snapshot, found
         self._keep(uuid, *known)
