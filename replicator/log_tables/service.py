@@ -4,10 +4,8 @@ A table that cannot go on is paused, with a reason and a next step, and the othe
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -22,12 +20,10 @@ from replicator.log_tables.batch import Appended, LogBatch
 from replicator.log_tables.retention import delete_expired, expired_before
 from replicator.log_tables.table import LogTableStore
 from replicator.log_tables.writers import WriterLookup
-from replicator.model.common import now_ms
+from replicator.model.common import now_ms, retried
 from replicator.sources.kafka.schema_registry import Registry
 from replicator.sources.kafka.topic_states import TopicState
 from replicator.sources.kafka.topics import KafkaTopics, Topics
-
-_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +117,11 @@ class LogTables:
         self.topics.close()
 
     def _appended(self, settings: LogTableConfig, states: Mapping[str, TopicState]) -> Result | None:
-        name = settings.table
+        name, state = settings.table, states.get(settings.topic, TopicState())
+        batch = LogBatch(self.config, settings, self.lake, self.topics, self.quarantine, self.writers)
         self._tried.add(name)
         try:
-            result = self._attempted(settings, states.get(settings.topic, TopicState()))
+            result = retried(lambda: batch.run(state), CommitConflict)
         except (LogUnavailable, LakeUnavailable):
             raise
         except (CommitConflict, FencedError):
@@ -136,13 +133,6 @@ class LogTables:
             del self._paused[name]
             self._pauses.resume(name)
         return result
-
-    def _attempted(self, settings: LogTableConfig, state: TopicState) -> Appended | None:
-        batch = LogBatch(self.config, settings, self.lake, self.topics, self.quarantine, self.writers)
-        for _ in range(_ATTEMPTS - 1):
-            with suppress(CommitConflict):
-                return batch.run(state)
-        return batch.run(state)
 
     def _pause(self, name: str, error: ReplicatorError) -> NotAppended:
         self._paused[name] = self._pauses.pause(name, error)

@@ -9,9 +9,11 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
+_T = TypeVar("_T")
 ShowProgress = Callable[[str, int, int], None]
 """Called with a text and the number of events, tables or files that are done and in all."""
 
@@ -19,6 +21,14 @@ ShowProgress = Callable[[str, int, int], None]
 def now_ms() -> int:
     """Return the current time in milliseconds since 1970-01-01 00:00 UTC."""
     return time.time_ns() // 1_000_000
+
+
+def retried(attempt: Callable[[], _T], *errors: type[Exception], attempts: int = 3) -> _T:
+    """Return what an attempt returns; if it raises one of `errors`, try again. The last attempt may raise them, too."""
+    for _ in range(attempts - 1):
+        with suppress(*errors):
+            return attempt()
+    return attempt()
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:

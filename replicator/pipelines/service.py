@@ -30,6 +30,7 @@ from replicator.lake.properties import PIPELINE_PAUSED_KEY, Pause, text_hash
 from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.tags import create_tag
+from replicator.model.common import retried
 from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, of_log_tables, with_inputs
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
@@ -48,7 +49,6 @@ from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Outcome, Refresh, Refreshed
 from replicator.telemetry import get_logger
 
-_ATTEMPTS: Final = 3
 _INTERPRETED: Final = 500_000
 """For inputs with at most this many rows, plans are not worth compiling: a refresh that reads all of them is faster."""
 _PASSING: Final = (PipelineUnfit, UnsupportedChange, LakeUnavailable)
@@ -279,7 +279,10 @@ class Pipelines:
     ) -> Result:
         table = self.table(definition)
         try:
-            result = self._attempted(definition, ends, refreshed, rebuild=rebuild)
+            # Another process may refresh it, or maintenance commit, in between: then it is planned on top of that.
+            result = retried(
+                lambda: self._once(definition, ends, refreshed, rebuild=rebuild), CommitConflict, FencedError
+            )
         except (Unsettled, CommitConflict, FencedError) as error:
             if pause is not None and pause.text is None:
                 self.pauses.resume(definition.name)
@@ -313,20 +316,6 @@ class Pipelines:
             again = known is not error or isinstance(known, _PASSING)
             self.pauses.pause(definition.name, known, None if again else text_hash(definition.text))
         return NotRefreshed(definition.name, self.table(definition), known.message, known.hint)
-
-    def _attempted(
-        self,
-        definition: Pipeline,
-        ends: LogEnds,
-        refreshed: Mapping[TableName, Boundary],
-        *,
-        rebuild: bool,
-    ) -> Refreshed:
-        for _ in range(_ATTEMPTS - 1):
-            # Another process refreshed it, or maintenance committed in between: plan again on top of that.
-            with suppress(CommitConflict, FencedError):
-                return self._once(definition, ends, refreshed, rebuild=rebuild)
-        return self._once(definition, ends, refreshed, rebuild=rebuild)
 
     def _once(
         self,

@@ -1,16 +1,16 @@
 """Delete a tag from all lake tables: the running mirror does so, or this process if the mirror does not run."""
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from replicator.config import Config
 from replicator.errors import CommitConflict, UsageError
 from replicator.lake.reading.reader import open_catalog
 from replicator.lake.reading.tags import read_tag_records
-from replicator.model.common import ShowProgress
+from replicator.model.common import ShowProgress, retried
 from replicator.model.tags import TagRecord, TagState
 from replicator.pipelines.results import result_tables
 from replicator.runner.lock import only_one
@@ -68,16 +68,7 @@ def _remove(config: Config, record: TagRecord, on_progress: ShowProgress) -> Non
         tables = [*store.tables(), *result_tables(config, changelogs=False)]
         for done, table in enumerate(tables):
             on_progress(f"{table[0]}.{table[1]}", done, len(tables))
-            _without_conflicts(lambda table=table: store.remove(record.name, [table], float("inf")))  # type: ignore[misc]
+            # Another program may commit to the table meanwhile.
+            remove = partial(store.remove, record.name, [table], float("inf"))
+            retried(remove, CommitConflict, attempts=_ATTEMPTS)
         store.forget(record)
-
-
-def _without_conflicts(attempt: Callable[[], object]) -> None:
-    """Try again if another program commits to the table meanwhile."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            attempt()
-        except CommitConflict:
-            continue
-        return
-    attempt()
