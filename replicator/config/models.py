@@ -274,10 +274,8 @@ class TableConfig(Section):
 
     @model_validator(mode="after")
     def _history_has_columns(self) -> Self:
-        if self.history_columns and self.history not in ("scd2", "append"):
-            raise ValueError(
-                'history_columns has an effect only with history = "scd2" or "append"; remove it'
-            )
+        if self.history_columns and self.history != "scd2":
+            raise ValueError('history_columns has an effect only with history = "scd2"; remove it')
         return self
 
     @field_validator("properties")

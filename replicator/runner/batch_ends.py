@@ -23,10 +23,14 @@ class BatchEnds:
         self._last = time.monotonic()
         self._ended.set()
 
+    def any_since(self, since: float) -> bool:
+        """Return whether a batch has ended after a time."""
+        return self._last >= since
+
     def await_one(self, since: float, seconds: float, stopping: threading.Event) -> None:
         """Wait until a batch has ended after the time `since`, for `seconds` at most, or until `stopping` is set."""
         deadline = time.monotonic() + seconds
         while not stopping.is_set() and (left := deadline - time.monotonic()) > 0:
             self._ended.clear()
-            if self._last >= since or self._ended.wait(min(left, _POLL_S)):
+            if self.any_since(since) or self._ended.wait(min(left, _POLL_S)):
                 return

@@ -19,11 +19,12 @@ class Cadence:
 
     Attributes:
         slack: see `slack_of`; 0 if rounds do not follow batches.
+        last: when the last round began.
     """
 
     slack: float = 0.0
+    last: float = float("-inf")
     _at: dict[str, float] = field(default_factory=dict)
-    _began: float = float("-inf")
 
     def due(self, names: Collection[str], now: float) -> list[str]:
         """Return which names a round may bring up to date now: those that are new, and those that are due soon."""
@@ -38,14 +39,16 @@ class Cadence:
 
         No two batches take the same time: the one to follow may have ended a little before the round may begin.
         """
-        return max(self._began, now - self.slack)
+        return max(self.last, now - self.slack)
 
-    def began(self, intervals: Mapping[str, float], now: float) -> None:
+    def began(self, intervals: Mapping[str, float], now: float, *, idle: bool = False) -> None:
         """Note a round of names, each with the seconds until it is due again.
 
-        One that began early is due again at its interval after it was due, as it would else begin ever earlier.
+        One that began early is due again at its interval after it was due, as it would else begin ever earlier. One
+        that began late moves the next ones, towards the batches, unless there were none: the mirror is `idle`.
         """
-        self._began = now
+        self.last = now
+        now -= self.slack if idle else 0.0
         for name, every in intervals.items():
             self._at[name] = max(now, self._at.get(name, now)) + every
 

@@ -157,7 +157,9 @@ class _Refreshes:
             self._batches.await_one(
                 cadence.fresh_since(now), cadence.patience(due, now), self._thread.stopping
             )
-            began = time.monotonic()
+            if self._thread.stopping.is_set():
+                return 0.0
+            began, idle = time.monotonic(), not self._batches.any_since(cadence.last)
             self._shortest = min(self._every(d) for d in definitions)
             results = refresh_as_reached(
                 pipelines,
@@ -177,7 +179,7 @@ class _Refreshes:
             self._upkeep.run(pipelines.lake, tables if written else [], small)
             waiting = {r.pipeline for r in results if isinstance(r, NotRefreshed) and r.waits}
             again = {d.name: self._again(d, waiting) for d in definitions if d.name in due}
-            cadence.began(again, began)
+            cadence.began(again, began, idle=idle)
         cadence.slack = slack_of(self._shortest) if self._needs_position else 0.0
         return min(cadence.pause(names, time.monotonic()), _LOOK_S)
 

@@ -28,9 +28,7 @@ def as_in_mirror(
     value = F.struct(*(_value(name, known) for name in layout.types))
     begins = F.when(F.col("v").isNull(), begun).otherwise(F.col("first"))
     ends = F.when(F.col("m").isNull(), _not_before(now)).otherwise(F.col("end"))
-    found = pairs.select(
-        value.alias("v"), begins.alias("first"), ends.alias("end"), F.col("m").isNull().alias("gone")
-    )
+    found = pairs.select(value.alias("v"), begins.alias("first"), ends.alias("end"))
     found = _again(found, ended, layout.key, begun, now)
     if layout.kind is Kind.DELETED:
         # It has one row of each key.
@@ -49,7 +47,7 @@ def _again(
     ).distinct()
     marked = found.join(before.withColumn("had", F.lit(True)), _same(key), "left")
     is_new = F.col("first").eqNullSafe(begun) & F.col("had").isNotNull()
-    return marked.select("v", F.when(is_new, now).otherwise(F.col("first")).alias("first"), "end", "gone")
+    return marked.select("v", F.when(is_new, now).otherwise(F.col("first")).alias("first"), "end")
 
 
 def _same(key: Sequence[str]) -> SparkColumn:

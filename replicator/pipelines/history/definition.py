@@ -18,7 +18,7 @@ class Kind(StrEnum):
     DELETED = "soft_delete"
     """The newest version of each row, also of deleted ones."""
     APPENDED = "append"
-    """A row where each version began, and one where a row was deleted; no row is ever changed."""
+    """A row for each change, with the columns of now: rows are only added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,11 @@ def explained_history(history: History) -> Iterator[str]:
     versions = "" if history.kind is Kind.APPENDED else ", and the open versions of their keys"
     yield f"reads the new changes of {history.mirror.changes}{versions}"
     match history.kind:
-        case Kind.VERSIONS | Kind.APPENDED:
+        case Kind.VERSIONS:
             columns = ", ".join(history.columns) or "any column"
             yield f"a change of {columns} makes a version; several within one transaction leave one"
+        case Kind.APPENDED:
+            yield "each change adds a row: the row after it, or the deleted one"
         case Kind.DELETED:
             yield "a row that is deleted keeps its last values, and gets the time in deleted_at"
         case _:
@@ -91,6 +93,7 @@ class OwnNames:
     is_current: str
     version: str
     deleted_at: str
+    changed_at: str
     is_deleted: str
 
     @classmethod
@@ -103,5 +106,5 @@ class OwnNames:
                 name = f"_{name}"
             return name
 
-        names = ("valid_from", "valid_to", "is_current", "_version", "deleted_at", "is_deleted")
+        names = ("valid_from", "valid_to", "is_current", "_version", "deleted_at", "changed_at", "is_deleted")
         return cls(*map(free, names))

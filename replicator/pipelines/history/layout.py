@@ -1,13 +1,14 @@
 """How versions of rows are stored as the rows of a history, and read from them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from replicator.model.changelog import RowKind
 from replicator.model.common import quoted
 from replicator.model.partitioning import PartitionField
 from replicator.pipelines.history.definition import Kind, OwnNames
@@ -15,7 +16,6 @@ from replicator.pipelines.history.versions import PLACE, place
 
 _STORED: Final = tuple(name for name, _ in PLACE if name != "ts")
 _SIDES: Final = (("from", "first"), ("to", "end"))
-_NTH: Final = "_replicator_nth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,9 @@ class Layout:
     def is_older(self, columns: Collection[str], time: SparkColumn) -> SparkColumn:
         """Return whether a row of a history with `columns`, of any kind, is known by a change from before a time."""
         own = self.own
-        if own.deleted_at in columns:
-            return F.col(quoted(own.deleted_at)) < time
+        for name in (own.deleted_at, own.changed_at):
+            if name in columns:
+                return F.col(quoted(name)) < time
         changed = F.col(quoted(own.version)).getField("from_op").isNotNull()
         return changed & (F.col(quoted(own.valid_from)) < time)
 
@@ -70,8 +71,6 @@ class Layout:
         ended = F.timestamp_micros(F.col("end.ts"))
         if self.kind is Kind.DELETED:
             return versions.select(*values, ended.alias(own.deleted_at))
-        if self.kind is Kind.APPENDED:
-            return self._appended(versions, values)
         stored = [
             F.col(f"{side}.{name}").alias(f"{begin}_{name}") for begin, side in _SIDES for name in _STORED
         ]
@@ -83,30 +82,16 @@ class Layout:
             F.struct(*stored).alias(own.version),
         )
 
-    def _appended(self, versions: DataFrame, values: Sequence[SparkColumn]) -> DataFrame:
-        own, began = self.own, F.struct(F.col("first").alias("at"), F.lit(False).alias("gone"))
-        ended = F.struct(F.col("end").alias("at"), F.lit(True).alias("gone"))
-        moments = F.when(F.col("gone"), F.array(began, ended)).otherwise(F.array(began))
-        stored = [F.col(f"moment.at.{name}").alias(f"from_{name}") for name in _STORED]
-        return versions.withColumn("moment", F.explode(moments)).select(
-            *values,
-            F.timestamp_micros(F.col("moment.at.ts")).alias(own.valid_from),
-            F.col("moment.gone").alias(own.is_deleted),
-            F.struct(*stored).alias(own.version),
-        )
-
-    def newest(self, rows: DataFrame) -> DataFrame:
-        """Return those rows of an appended history that the source has, as far as the history knows."""
-        own, version = self.own, F.col(quoted(self.own.version))
-        newest = F.row_number().over(
-            Window.partitionBy(*(F.col(quoted(name)) for name in self.key)).orderBy(
-                F.col(quoted(own.valid_from)).desc(), version.getField("from_position").desc()
-            )
-        )
-        return (
-            rows.withColumn(_NTH, newest)
-            .where((F.col(_NTH) == 1) & ~F.col(quoted(own.is_deleted)))
-            .drop(_NTH)
+    def appended(self, changes: DataFrame) -> DataFrame:
+        """Return changes of `ChangeLogRows.read` as rows of a history to which rows are only added."""
+        own, at = self.own, [F.col(f"at.{name}").alias(name) for name in _STORED]
+        return changes.where(F.col("kind") != str(RowKind.UPDATE_BEFORE)).select(
+            *(F.col("v").getField(name).alias(name) for name in self.types),
+            F.timestamp_micros(F.col("at.ts")).alias(own.changed_at),
+            (~F.col("exists")).alias(own.is_deleted),
+            F.struct(*at, F.col("o.commit").alias("commit"), F.col("o.offset").alias("offset")).alias(
+                own.version
+            ),
         )
 
     def versions(self, rows: DataFrame) -> DataFrame:

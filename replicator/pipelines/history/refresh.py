@@ -95,10 +95,7 @@ class HistoryRefresh:
         lake, name = self.tables.lake, self.history.table
         parts = _Parts.of(self.tables, self.history, self.input)
         table = self.tables.load(name) or self.tables.put_in_place(name, parts.fingerprint)
-        record, is_appended = (
-            None if table is None else recorded_result(table),
-            self.history.kind is Kind.APPENDED,
-        )
+        record = None if table is None else recorded_result(table)
         since = None if record is None else record.inputs.get(str(self.input.name))
         state = read_state(lake, self.input, parts.layout.key, self.boundary, since, {})
         reason = self._whole(parts, record, since, state)
@@ -107,10 +104,10 @@ class HistoryRefresh:
             return self._result(Outcome.BUILT, reason=reason, added=None)
         if not state.is_changed:
             return self._result(Outcome.SAME)
-        found = self._append(parts, table, state) if is_appended else self._change(parts, table, state)
-        if found is None:
-            self._build(parts, table)
-            return self._result(Outcome.BUILT, reason=state.pending.restated, added=None)
+        if self.history.kind is Kind.APPENDED:
+            found = self._append(parts, table, state, since)
+        else:
+            found = self._change(parts, table, state)
         outcome = Outcome.CHANGED if found.added or found.removed else Outcome.SAME
         return self._result(outcome, changes=state.pending.new, added=found.added, removed=found.removed)
 
@@ -125,7 +122,7 @@ class HistoryRefresh:
         if self.rebuild:
             return "it was asked for"
         if state.since is None and self.history.kind is Kind.APPENDED:
-            return state.restated or "its changelog is another one"
+            return state.restated or "the changelog was made again"
         if state.since is None and not _is_other_changelog(state, since):
             return state.restated
         steps = self.input.steps()
@@ -141,7 +138,7 @@ class HistoryRefresh:
         changes = parts.log.read(~_after(self.boundary, parts))
         if table is not None:
             self._refuse_loss(parts, table, changes)
-        rows = parts.layout.rows(self._all_versions(parts, changes, state.now()))
+        rows = self._all_rows(parts, changes, state.now())
         replaces = table is not None and not tables.fits(table, rows)
         if replaces:
             name = tables.next_name(name, parts.fingerprint)
@@ -171,7 +168,7 @@ class HistoryRefresh:
             )
         changes = parts.log.read(~_pending(since, parts))
         self._refuse_loss(parts, table, changes)
-        return parts.layout.rows(self._all_versions(parts, changes, state.before()))
+        return self._all_rows(parts, changes, state.before())
 
     def _refuse_loss(self, parts: "_Parts", table: LakeTable, changes: DataFrame) -> None:
         """Check that the changelog tells all that a history has.
@@ -187,6 +184,12 @@ class HistoryRefresh:
                 f"keep them under another name: ALTER TABLE {table.sql_name} RENAME TO …; or drop it: "
                 f"replicator pipeline drop {self.history.name}",
             )
+
+    def _all_rows(self, parts: "_Parts", changes: DataFrame, mirror: DataFrame) -> DataFrame:
+        """Return the rows of a history that is made of all changes; `mirror` has the rows after them."""
+        if self.history.kind is Kind.APPENDED:
+            return parts.layout.appended(changes)
+        return parts.layout.rows(self._all_versions(parts, changes, mirror))
 
     def _all_versions(self, parts: "_Parts", changes: DataFrame, mirror: DataFrame) -> DataFrame:
         log, key = parts.log, parts.layout.key
@@ -216,28 +219,26 @@ class HistoryRefresh:
         self.tables.commit(table, found.staged, self._record(parts, state), self._reached)
         return found
 
-    def _append(self, parts: "_Parts", table: LakeTable, state: InputState) -> StagedChanges | None:
-        """Write the versions that the new changes make; None if the changes do not tell all of them."""
-        lake, layout, nowhere = self.tables.lake, parts.layout, _place(None)
-        news = None if state.since is None else self._news(parts, state, state.since)
-        if news is None or news.restate:
-            return None
-        events = [events_in(news.changes)]
-        if not self.tables.config.log.flattened:
-            events.append(rows_before(news.changes, layout.key, nowhere))
-        if news.endings:
-            others = news.others(layout.newest(rows_of(lake, table)), layout)
-            events.append(as_events(others.select(layout.row().alias("v"), nowhere.alias("at"))))
-        rows = layout.rows(parts.versions(united(events), news.endings))
-        # The versions of rows that were there before begin nowhere.
-        added = rows.where(F.col(quoted(layout.own.valid_from)).isNotNull()).withColumn(WEIGHT, F.lit(1))
-        found = stage_changes(lake, table, NetChanges.of(lake, table, added), ())
+    def _append(
+        self, parts: "_Parts", table: LakeTable, state: InputState, since: InputProgress
+    ) -> StagedChanges:
+        """Add the rows of the new changes."""
+        new = _pending(since, parts) & ~_after(self.boundary, parts)
+        added = parts.layout.appended(parts.log.read(new)).withColumn(WEIGHT, F.lit(1))
+        found = stage_changes(self.tables.lake, table, NetChanges.of(self.tables.lake, table, added), ())
         self.tables.commit(table, found.staged, self._record(parts, state), self._reached)
         return found
 
-    def _news(self, parts: "_Parts", state: InputState, since: InputProgress) -> "_News":
-        """Return the changes since the history, up to the boundary."""
-        new = _pending(since, parts) & ~_after(self.boundary, parts)
+    def _new_events(
+        self, parts: "_Parts", table: LakeTable, state: InputState
+    ) -> tuple[DataFrame, DataFrame, list[Ending], bool]:
+        """Return the rows that may be replaced, the events of their keys, and whether the mirror must be compared."""
+        layout, stored = parts.layout, rows_of(self.tables.lake, table)
+        if state.since is None:
+            # Another changelog: what happened in between is not known.
+            before = stored.where(layout.is_open())
+            return before, parts.open_events(before), [], True
+        new = _pending(state.since, parts) & ~_after(self.boundary, parts)
         changes, held = self._held(parts.log.read(new), parts.log)
         ops = (
             _RESTATING
@@ -245,23 +246,14 @@ class HistoryRefresh:
             else set(pc.unique(pc.struct_field(held.column("at"), "op")).to_pylist())
         )
         endings = [e for e in endings_in(changes) if e.place[0] == "t"] if "t" in ops else []
-        return _News(changes, held, endings, state.pending.restated is not None and not ops <= _TOLD)
-
-    def _new_events(
-        self, parts: "_Parts", table: LakeTable, state: InputState
-    ) -> tuple[DataFrame, DataFrame, Sequence[Ending], bool]:
-        """Return the rows that may be replaced, the events of their keys, and whether the mirror must be compared."""
-        layout, stored = parts.layout, rows_of(self.tables.lake, table)
-        if state.since is None:
-            # Another changelog: what happened in between is not known.
-            before = stored.where(layout.is_open())
-            return before, parts.open_events(before), [], True
-        news = self._news(parts, state, state.since)
-        before = _of_keys(stored, news.changes.select("v"), layout, news.held)
-        if news.endings or news.restate:
-            before = before.unionByName(news.others(stored.where(layout.is_open()), layout))
-        events = united([events_in(news.changes), parts.open_events(before)])
-        return before, events, news.endings, news.restate
+        compared = state.pending.restated is not None and not ops <= _TOLD
+        before = _of_keys(stored, changes.select("v"), layout, held)
+        if endings or compared:
+            others = stored.where(layout.is_open()).join(
+                changes.select(*_keys(layout)).distinct(), _same(layout), "left_anti"
+            )
+            before = before.unionByName(others)
+        return before, united([events_in(changes), parts.open_events(before)]), endings, compared
 
     def _held(self, changes: DataFrame, log: ChangeLogRows) -> tuple[DataFrame, pa.Table | None]:
         """Return changes, held by the driver if they are few."""
@@ -307,26 +299,6 @@ class HistoryRefresh:
             seconds=time.monotonic() - self._began,
             **facts,  # type: ignore[arg-type]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _News:
-    """The changes since a history.
-
-    Attributes:
-        held: the same, if the driver holds them.
-        endings: where they removed all rows.
-        restate: whether they do not tell what became of all rows.
-    """
-
-    changes: DataFrame
-    held: pa.Table | None
-    endings: Sequence[Ending]
-    restate: bool
-
-    def others(self, rows: DataFrame, layout: Layout) -> DataFrame:
-        """Return those of a history's rows whose keys have no change."""
-        return rows.join(self.changes.select(*_keys(layout)).distinct(), _same(layout), "left_anti")
 
 
 @dataclass(frozen=True, slots=True)

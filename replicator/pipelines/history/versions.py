@@ -2,7 +2,7 @@
 
 An event has the columns `v` (the row, a struct), `exists` (whether the key has a row after it), `at` (where and when it
 was), `o` (its order among the events of its key) and `tx` (its transaction). A version has `v`, `first` (where it
-begins), `end` (where it ends; null if it has not) and `gone` (whether the key has no row from its end on).
+begins) and `end` (where it ends; null if it has not).
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ def _numbered(settled: DataFrame, by_key: WindowSpec, tracked: Sequence[str]) ->
     )
     rows = settled.withColumn("values", values)
     rows = rows.withColumn("before", F.lag(F.struct("exists", "epoch", "values")).over(by_key))
-    rows = rows.withColumn("behind", F.lead(F.struct("at", "epoch", "exists")).over(by_key))
+    rows = rows.withColumn("behind", F.lead(F.struct("at", "epoch")).over(by_key))
     continues = (
         F.col("before.exists")
         & (F.col("before.epoch") == F.col("epoch"))
@@ -105,19 +105,14 @@ def _grouped(
     if newest:
         last = F.max("number").over(Window.partitionBy(*keys))
         numbered = numbered.withColumn("last", last).where("number = last")
-    follows = F.col("behind.epoch") == F.col("epoch")
-    ended = F.when(follows, F.col("behind.at")).otherwise(_ending(endings, newest=newest))
-    gone = F.when(follows, ~F.col("behind.exists")).otherwise(F.lit(True))
-    rows = numbered.withColumn("ended", ended).withColumn("gone", ended.isNotNull() & gone)
+    ended = F.when(F.col("behind.epoch") == F.col("epoch"), F.col("behind.at")).otherwise(
+        _ending(endings, newest=newest)
+    )
+    rows = numbered.withColumn("ended", ended)
     found = rows.groupBy(*keys, "number").agg(
-        F.min_by("at", "o").alias("first"), F.max_by(F.struct("v", "ended", "gone"), "o").alias("last")
+        F.min_by("at", "o").alias("first"), F.max_by(F.struct("v", "ended"), "o").alias("last")
     )
-    return found.select(
-        F.col("last.v").alias("v"),
-        "first",
-        F.col("last.ended").alias("end"),
-        F.col("last.gone").alias("gone"),
-    )
+    return found.select(F.col("last.v").alias("v"), "first", F.col("last.ended").alias("end"))
 
 
 def _epoch(endings: Sequence[Ending]) -> SparkColumn:

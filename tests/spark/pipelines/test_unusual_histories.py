@@ -16,6 +16,7 @@ from tests.oracle.model import DATABASE, Change, Source, SourceTable
 from tests.oracle.versions import newest_rows
 from tests.spark.pipelines.test_histories import (
     as_text,
+    assert_appended,
     assert_times,
     assert_versions,
     in_lake,
@@ -64,7 +65,7 @@ def _known(table: SourceTable) -> dict[Any, dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("history", ["scd2", "soft_delete"])
+@pytest.mark.parametrize("history", ["scd2", "soft_delete", "append"])
 def test_what_a_reread_finds_are_changes_at_its_position(lake: LakeHarness, history: str) -> None:
     source = Source(13, alters=0, truncates=False, gtids=True)
     source.start(["bigint"], 15)
@@ -84,6 +85,9 @@ def test_what_a_reread_finds_are_changes_at_its_position(lake: LakeHarness, hist
         assert_versions(rows, table)
         assert_times(rows, table)
         assert {row["_version"]["from_op"] for row in rows} >= {"h"}
+        assert check_history(pipelines.pipelines(), histories_of(config)[0]).is_equal
+    elif history == "append":
+        assert_appended(rows, table)
         assert check_history(pipelines.pipelines(), histories_of(config)[0]).is_equal
     else:
         names = [column.name for column in table.columns]

@@ -91,7 +91,7 @@ def test_names_of_namespaces_and_tables_are_unchanged() -> None:
     assert lake.history_namespace == "shop_history"
     assert [str(kind) for kind in Kind] == ["scd2", "soft_delete", "append"]
     assert OwnNames.beside(["id"]) == OwnNames(
-        "valid_from", "valid_to", "is_current", "_version", "deleted_at", "is_deleted"
+        "valid_from", "valid_to", "is_current", "_version", "deleted_at", "changed_at", "is_deleted"
     )
     assert str(TableId("shop", "orders")) == "shop.orders"
     assert lake_names(["id", "_file", "_file_"]) == {"id": "id", "_file": "_file__", "_file_": "_file_"}

@@ -48,6 +48,16 @@ def test_late_round_moves_the_following_ones() -> None:
     assert cadence.pause(["a"], 15) == pytest.approx(1.5)
 
 
+def test_rounds_of_an_idle_mirror_keep_their_interval() -> None:
+    cadence = Cadence(0.5)
+    cadence.began({"a": 2}, 10)
+    for number in range(1, 100):
+        late = 10 + 2 * number + 0.5
+        assert cadence.due(["a"], late - 1.0) == ["a"]
+        assert cadence.patience(["a"], late) == pytest.approx(0)
+        cadence.began({"a": 2}, late, idle=True)
+
+
 def test_batch_that_just_ended_is_followed_but_not_twice() -> None:
     cadence = Cadence(0.5)
     cadence.began({"a": 2}, 10)
