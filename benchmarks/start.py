@@ -100,6 +100,7 @@ def _new_tables(bootstrap: str, options: Options) -> tuple[float, list[str]]:
 def _running(config: Path, log: Path) -> Iterator[Iterator[dict[str, float]]]:
     """Run the mirror in a separate process, and provide the batches that it logs."""
     program = str(Path(sys.executable).parent / "replicator")
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         mirror = subprocess.Popen(
             [program, "run", "-c", str(config)], stdout=output, stderr=output, env=child_environment()
