@@ -153,7 +153,7 @@ def _verify(reader: ArchiveReader, on_progress: OnProgress) -> tuple[str, ...]:
     for done, entry in enumerate(reader.entries.values()):
         on_progress(done, len(reader.entries))
         try:
-            events = sum(1 for _ in reader.file_events(entry.path))
+            events = sum(batch.num_rows for batch in reader.file_batches(entry.path))
             if events != entry.events:
                 problems.append(f"{entry.path} has {counted(events, 'event')}, the index says {entry.events}")
         except ArchiveError as error:

@@ -3,16 +3,27 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ArchiveError, ConfigError, DataLossError, DecodeError, ReplicatorError
 from replicator.model.document import parse_json
+from replicator.operations.record_events import (
+    Messages,
+    by_partition,
+    events_of,
+    offset_of,
+    partition_of,
+    records_of,
+    source_columns,
+)
 from replicator.operations.record_rows import (
     RowsConnector,
     archived_rows,
@@ -20,14 +31,17 @@ from replicator.operations.record_rows import (
     lacking_tables,
 )
 from replicator.sources.archive.format import Encoding, Event, Manifest, PartitionKey
+from replicator.sources.archive.pending import Records
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import Storage, open_storage
 from replicator.sources.archive.writer import MAX_BYTES, ArchiveWriter
 from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin, kafka_errors, translated
-from replicator.sources.kafka.schema_registry import Registry, writer_id
+from replicator.sources.kafka.messages import READ_AHEAD
+from replicator.sources.kafka.schema_registry import HEADER_BYTES, Registry, writer_id
 
-BATCH = 5_000
+_AT_ONCE: Final = 500
+"""Number of messages that are taken from the client at once; see `sources.kafka.worker_reads`."""
 _LEAST_EVENT_BYTES: Final = 512
 """An event in memory takes about this much besides its key and value, so small events count as this large."""
 
@@ -185,7 +199,7 @@ def encoding_of(value: bytes, log_format: str = "json") -> Encoding:
 class _Source:
     """The assigned partitions: `ends` are the offsets read so far, `targets` the known high watermarks.
 
-    `archived` are the archive's ends at the start.
+    `archived` are the archive's ends at the start. `remaining` is the number of offsets from `ends` to `targets`.
     `topic_ids` are those of all topics that were found; empty if they may change. `partition_counts` are the numbers
     of their partitions.
     """
@@ -207,9 +221,11 @@ class _Source:
         self.archived: dict[PartitionKey, int] = {}
         self.ends: dict[PartitionKey, int] = {}
         self.targets: dict[PartitionKey, int] = {}
+        self.remaining = 0
         self.topic_ids: dict[str, str] = {} if manifest is None else dict(manifest.topic_ids)
         self.partition_counts: dict[str, int] = {}
         settings = {
+            **READ_AHEAD,
             **log.client_options(),
             # The client requires a group id; nothing joins the group or commits to it.
             "group.id": "replicator-record",
@@ -283,31 +299,39 @@ class _Source:
             )
         self.targets[key] = high
         self.archived[key] = low if held is None else held
-        if held is None or (self.rewritten is not None and self.rewritten.from_beginning):
-            self.ends[key] = low
-            return TopicPartition(topic, partition, OFFSET_BEGINNING)
-        self.ends[key] = held
-        return TopicPartition(topic, partition, held)
+        from_beginning = held is None or (self.rewritten is not None and self.rewritten.from_beginning)
+        self.ends[key] = low if from_beginning or held is None else held
+        self.remaining += max(0, high - self.ends[key])
+        return TopicPartition(topic, partition, OFFSET_BEGINNING if from_beginning else self.ends[key])
 
-    def poll(self) -> list[Any]:
-        """Return at most `BATCH` messages; an empty list after half a second without any. Advances `ends`."""
-        messages: list[Any] = []
+    def poll(self) -> Messages:
+        """Return some messages; none after half a second without any. Advances `ends`."""
         with kafka_errors(self._servers):
-            polled: list[Any] = self._consumer.consume(BATCH, timeout=0.5)
-        for message in polled:
-            failure = message.error()
-            if failure is None:
-                messages.append(message)
-                end = message.offset() + 1
-            elif failure.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own public name
-                # The end of a partition is reported at an offset after any control records.
-                end = message.offset()
-            else:
-                raise _translated(failure, self._servers)
-            key = (message.topic(), message.partition())
-            self.ends[key] = max(self.ends[key], end)
+            polled: list[Message] = self._consumer.consume(_AT_ONCE, timeout=0.5)
+        messages = polled
+        if any(map(Message.error, polled)):
+            messages = [message for message in polled if not self._is_end(message)]
+        found = by_partition(messages)
+        for key, some in found.items():
+            self._advance(key, offset_of(some[-1]) + 1)
         self._check_patience(bool(polled))
-        return messages
+        return found
+
+    def _is_end(self, message: Message) -> bool:
+        """Return whether a message only reports the end of its partition; raises if it reports another error."""
+        failure = message.error()
+        if failure is None:
+            return False
+        if failure.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own public name
+            raise _translated(failure, self._servers)
+        # The end of a partition is reported at an offset after any control records.
+        self._advance(partition_of(message), offset_of(message))
+        return True
+
+    def _advance(self, key: PartitionKey, end: int) -> None:
+        before, target = self.ends[key], self.targets[key]
+        self.ends[key] = max(before, end)
+        self.remaining -= max(0, target - before) - max(0, target - self.ends[key])
 
     def _check_patience(self, moved: bool) -> None:
         now = time.monotonic()
@@ -315,10 +339,6 @@ class _Source:
             self._moved, self._last_error = now, None
         elif self._last_error is not None and now - self._moved > self._outage:
             raise _translated(self._last_error, self._servers)
-
-    def remaining(self) -> int:
-        """Return the number of offsets between those read and the known high watermarks."""
-        return sum(max(0, target - self.ends[key]) for key, target in self.targets.items())
 
 
 class _Recorder:
@@ -344,11 +364,11 @@ class _Recorder:
         self._events = self._bytes = 0
 
     def run(self, until_caught_up: bool, stop: threading.Event) -> RecordProgress:
-        first: list[Any] = []
+        first: Messages = {}
         while not first and not self._finished(until_caught_up, stop):
             first = self._source.poll()
-        values = (message.value() for message in first if message.value() is not None)
-        encoding = encoding_of(next(values, b""), self._log.format)
+        values = (message.value() for messages in first.values() for message in messages)
+        encoding = encoding_of(next((value for value in values if value is not None), b""), self._log.format)
         with ArchiveWriter(
             self._to,
             topic_prefix=self._log.topic_prefix,
@@ -358,6 +378,7 @@ class _Recorder:
             # Events that were read before the check are of the topics whose ids it compares.
             before_flush=self._check_topics,
             connector_reads_rows=self._connector_reads_rows,
+            sources=partial(source_columns, self._log),
         ) as writer:
             self._add_topics(writer)
             self._append(writer, first, until_caught_up)
@@ -384,32 +405,40 @@ class _Recorder:
             writer.add_topic(topic, source.topic_ids.get(topic), partitions=count)
 
     def _finished(self, until_caught_up: bool, stop: threading.Event) -> bool:
-        return stop.is_set() or (until_caught_up and self._source.remaining() == 0)
+        return stop.is_set() or (until_caught_up and self._source.remaining == 0)
 
-    def _append(self, writer: ArchiveWriter, messages: list[Any], until_caught_up: bool) -> None:
-        for message in messages:
-            key = (message.topic(), message.partition())
-            if until_caught_up and message.offset() >= self._source.targets[key]:
-                continue
-            event = _event(message)
-            if self._source.rewritten is not None:
-                self._source.rewritten.check(event)
-            if event.offset < self._source.archived[key]:
-                continue
-            self._keep_schemas(writer, event)
-            writer.append(event)
-            self._events += 1
-            self._bytes += len(event.key or b"") + len(event.value or b"")
+    def _append(self, writer: ArchiveWriter, found: Messages, until_caught_up: bool) -> None:
+        for key, messages in found.items():
+            records = records_of(self._wanted(key, messages, until_caught_up))
+            self._keep_schemas(writer, records)
+            writer.extend(*key, records)
+            self._events += len(records)
+            self._bytes += records.size
         self._on_progress(self._progress())
 
-    def _keep_schemas(self, writer: ArchiveWriter, event: Event) -> None:
-        """Archive the writer schemas of an event in Avro too, so that the archive can be read without a registry.
+    def _wanted(
+        self, key: PartitionKey, messages: Sequence[Message], until_caught_up: bool
+    ) -> Sequence[Message]:
+        """Return those messages that the archive lacks, once `rewritten` has checked them and the others."""
+        target, archived = self._source.targets[key], self._source.archived[key]
+        if until_caught_up and self._source.ends[key] > target:
+            messages = [message for message in messages if offset_of(message) < target]
+        if (rewritten := self._source.rewritten) is not None:
+            for event in events_of(key, records_of(messages)):
+                rewritten.check(event)
+            messages = [message for message in messages if offset_of(message) >= archived]
+        return messages
+
+    def _keep_schemas(self, writer: ArchiveWriter, records: Records) -> None:
+        """Archive the writer schemas of events in Avro too, so that the archive can be read without a registry.
 
         If the registry does not have a schema, the event is archived nevertheless; readers report it as unreadable.
         """
         if self._registry is None:
             return
-        for data in (event.key, event.value):
+        given = filter(None, chain(records.keys, records.values))
+        # The id of a schema is in the first bytes, which most events have in common.
+        for data in {data[: HEADER_BYTES + 1] for data in given}:
             number = writer_id(data)
             if number is None or number in self._strange or writer.has_schema(number):
                 continue
@@ -427,19 +456,7 @@ class _Recorder:
         writer.flush()
 
     def _progress(self) -> RecordProgress:
-        return RecordProgress(self._events, self._bytes, self._source.remaining())
-
-
-def _event(message: Any) -> Event:
-    return Event(
-        topic=message.topic(),
-        partition=message.partition(),
-        offset=message.offset(),
-        timestamp=message.timestamp()[1],
-        key=message.key(),
-        value=message.value(),
-        headers=tuple(message.headers() or ()),
-    )
+        return RecordProgress(self._events, self._bytes, self._source.remaining)
 
 
 def _too_few(key: PartitionKey, archived: int, end: int) -> ArchiveError:

@@ -23,6 +23,7 @@ from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.law import law
 from tests.support.logs import captured_logs
+from tests.support.old_archive import as_version_3
 from tests.support.orders_table import DEFINITION, ORDERS, created
 from tests.support.s3 import s3_bucket
 from tests.support.scenario import ID, other_table, row_of, rows
@@ -237,14 +238,27 @@ def test_replay_stops_at_a_damaged_file(lake: LakeHarness, driver_max_events: in
     lake.driver_max_events = driver_max_events
     lake.write([DEFINITION, *(created(n) for n in range(6))])
     lake.write([created(n) for n in range(6, 9)])
-    file = lake.folder / "archive" / "events" / "000002.avro"
+    file = lake.folder / "archive" / "events" / "000002.parquet"
     content = bytearray(file.read_bytes())
     content[-30] ^= 1
     whole, damaged = file.read_bytes(), bytes(content)
     file.write_bytes(damaged)
-    with pytest.raises(ArchiveError, match=r"events/000002\.avro is damaged"):
+    with pytest.raises(ArchiveError, match=r"events/000002\.parquet is damaged"):
         replay(lake)
     file.write_bytes(whole)
+    replay(lake)
+    assert [r["id"] for r in lake.rows("orders", "shop_changes")] == list(range(9))
+
+
+@pytest.mark.parametrize("driver_max_events", [0, 10_000])
+def test_archive_with_files_of_an_earlier_release_is_replayed(
+    lake: LakeHarness, driver_max_events: int
+) -> None:
+    lake.driver_max_events = driver_max_events
+    lake.write([DEFINITION, *(created(n) for n in range(6))])
+    as_version_3(lake.folder / "archive")
+    lake.write([created(n) for n in range(6, 9)])
+    assert [path[-8:] for path in ArchiveReader(lake.folder / "archive").entries] == ["001.avro", ".parquet"]
     replay(lake)
     assert [r["id"] for r in lake.rows("orders", "shop_changes")] == list(range(9))
 

@@ -93,7 +93,7 @@ class JsonParser:
         prefix = "__source_" if self.flattened else ""
         fields = _source_structure(prefix)
         block = fields if self.flattened else {"source": fields}
-        events, _ = _transformed(texts_of(values), {**block, "payload": block})
+        events, _ = _transformed(texts_of(_without_schema(values)), {**block, "payload": block})
         outer, inner = (
             _sources(event if self.flattened else pc.struct_field(event, "source"), prefix)
             for event in (events, pc.struct_field(events, "payload"))
@@ -121,6 +121,18 @@ class JsonParser:
 def _payloads(values: pa.BinaryArray, prefix: str) -> pa.BinaryArray:
     """Return events without their schema, which ends with `prefix`; the last byte closes schema and payload."""
     return pc.binary_slice(values, len(prefix.encode()), -1) if prefix else values
+
+
+def _without_schema(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Return events without their schema, if all have the same: most of such an event is its schema."""
+    first = values[0].as_py() if len(values) else None
+    if not first or not first.startswith(SCHEMA_START.encode()):
+        return values
+    try:
+        prefix = schema_prefix(first)
+    except DecodeError:
+        return values
+    return _payloads(values, prefix) if pc.all(pc.starts_with(values, prefix)).as_py() else values
 
 
 def _events(

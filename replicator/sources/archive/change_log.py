@@ -8,6 +8,7 @@ import pyarrow as pa
 from replicator.errors import ArchiveError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
+from replicator.sources.archive.containers import events_of, within
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.origin import load_origin
 from replicator.sources.archive.reader import ArchiveReader
@@ -102,14 +103,11 @@ class ArchiveChangeLog:
         return parts_of(self.reader.storage, files, ranges, tasks)
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
-        wanted = {(r.topic, r.partition): r for r in ranges}
         found = Collected(max_bytes)
         for name in self._names(ranges):
-            for event in self.reader.file_events(name):
-                r = wanted.get((event.topic, event.partition))
-                if r is not None and r.start <= event.offset < r.end:
-                    place = (event.topic, event.partition, event.offset, event.timestamp)
-                    found.add(*place, event.key, event.value)
+            for batch in self.reader.file_batches(name):
+                for e in events_of(within(batch, ranges)):
+                    found.add(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
             if too_large := found.too_large:
                 return too_large
         return found.tables()

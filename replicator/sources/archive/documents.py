@@ -8,12 +8,15 @@ from pydantic import ValidationError
 from replicator.errors import ArchiveError, DecodeError
 from replicator.model.document import parse_json
 from replicator.model.recorded import adapter
-from replicator.sources.archive.format import FileEntry, Manifest, Page
+from replicator.sources.archive.format import RESTORE, FileEntry, Manifest, Page
 
 FORMAT: Final = "replicator-archive"
-VERSION: Final = 3
-READABLE_VERSIONS: Final = (1, 2, 3)
-"""Version 2 added events in Avro and their writer schemas; version 3 checksums, the index, and pages."""
+VERSION: Final = 4
+READABLE_VERSIONS: Final = (1, 2, 3, 4)
+"""Version 2 added events in Avro and their writer schemas; version 3 checksums, the index, and pages;
+version 4 files in Parquet."""
+_INDEXED: Final = 3
+"""The first version with an index."""
 PAGE_FORMAT: Final = "replicator-archive-index"
 PAGE_VERSION: Final = 1
 
@@ -21,7 +24,7 @@ _WRONG: Final = (LookupError, TypeError, ValueError, ArithmeticError, AttributeE
 
 
 def manifest_json(manifest: Manifest) -> str:
-    """Return the text of manifest.json (schemas/archive-manifest-v3.json)."""
+    """Return the text of manifest.json (schemas/archive-manifest-v4.json)."""
     return _json(manifest, FORMAT, VERSION)
 
 
@@ -40,8 +43,8 @@ def parse_manifest(text: str, where: str) -> Manifest:
     """Parse manifest.json of any version; `where` names it in errors. Raises ArchiveError."""
     document = _document(text, where, FORMAT, READABLE_VERSIONS, "the manifest of an event archive")
     try:
-        if document["version"] != VERSION:
-            document = _of_newest_version(document)
+        if document["version"] < _INDEXED:
+            document = _indexed(document)
         found: Manifest = _read(Manifest, document)
         _check_files(found.files)
         _check_partitions(found)
@@ -74,7 +77,7 @@ def _damaged(where: str, error: Exception) -> ArchiveError:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         reason = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
-    return ArchiveError(f"{where} is damaged: {reason}", "Restore the file from a copy.")
+    return ArchiveError(f"{where} is damaged: {reason}", RESTORE)
 
 
 def _document(
@@ -83,7 +86,7 @@ def _document(
     try:
         document = parse_json(text)
     except DecodeError as error:
-        raise ArchiveError(f"{where} is {error.message}", "Restore the file from a copy.") from error
+        raise ArchiveError(f"{where} is {error.message}", RESTORE) from error
     if not isinstance(document, dict) or document.get("format") != kind:
         raise ArchiveError(f"{where} is not {description}")
     version = document.get("version")
@@ -117,7 +120,7 @@ def _check_partitions(manifest: Manifest) -> None:
         raise ValueError("the partitions' totals differ from the sum of the files")
 
 
-def _of_newest_version(document: dict[str, Any]) -> dict[str, Any]:
+def _indexed(document: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest of version 1 or 2, which lists the files of each partition, without checksums and index."""
     unknown = {"sha256": None, "times": None, "source": None}
     files = {path: {"path": path, **f, **unknown, "partitions": []} for path, f in document["files"].items()}

@@ -18,13 +18,15 @@ from replicator.model.events import RawRecord
 from replicator.sources.archive.positions import BinlogName, Interval, Number, SourceSpan
 
 MANIFEST_NAME: Final = "manifest.json"
+RESTORE: Final = "Restore the file from a copy."
+"""The hint for a damaged file."""
 
 PAGE_SEGMENTS: Final = 512
 """With at least this many segments, the files of a manifest move to a page: about 200 KB."""
 
 Encoding = Literal["json", "json-schemas", "avro"]
 
-# The same schema is published as schemas/event-archive-v1.avsc; a test keeps the two equal.
+# The schema of files in Avro, as schemas/event-archive-v1.avsc; a test keeps the two equal.
 EVENT_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Event",

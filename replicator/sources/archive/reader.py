@@ -2,24 +2,19 @@
 
 import errno
 import hashlib
-import io
 import os
-import struct
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
-
-import fastavro
-from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException, UnknownType, to_parsing_canonical_form
+from typing import TYPE_CHECKING, Final
 
 from replicator.errors import ArchiveError
+from replicator.model.commit_marker import OffsetRange
 from replicator.model.common import counted
 from replicator.sources.archive.documents import parse_manifest, parse_page
 from replicator.sources.archive.format import (
-    EVENT_SCHEMA,
     MANIFEST_NAME,
+    RESTORE,
     Event,
     FileEntry,
     FileRef,
@@ -29,14 +24,10 @@ from replicator.sources.archive.format import (
 )
 from replicator.sources.archive.storage import Storage, open_storage
 
-_SCHEMA: Final = to_parsing_canonical_form(EVENT_SCHEMA)
-_DAMAGE: Final = (
-    *(OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError),
-    *(MemoryError, RecursionError, struct.error, zlib.error),
-)
-"""Exceptions that fastavro raises for a truncated or modified file."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _COPY_AGAIN: Final = "The archive was copied partially; copy the whole directory again."
-_RESTORE: Final = "Restore the file from a copy."
 
 
 class ArchiveReader:
@@ -143,17 +134,25 @@ class ArchiveReader:
 
     def events(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> Iterator[Event]:
         """Yield the events of a partition at offsets from `start` to before `end`, in offset order."""
+        # Slow to import, and not needed for the manifest.
+        from replicator.sources.archive.containers import events_of, within  # noqa: PLC0415
+
         for segment in self.segments(topic, partition, start, end):
-            for event in self.file_events(segment.path):
-                if event.topic != topic or event.partition != partition or event.offset < start:
-                    continue
-                if end is not None and event.offset >= end:
-                    break
-                yield event
+            wanted = OffsetRange(topic, partition, start, segment.last + 1 if end is None else end)
+            for batch in self.file_batches(segment.path):
+                yield from events_of(within(batch, [wanted]))
+
+    def file_batches(self, name: str) -> "Iterator[pa.RecordBatch]":
+        """Yield the events of one container file, in file order, as `EVENTS`. Raises ArchiveError if it is damaged."""
+        from replicator.sources.archive.containers import read_batches  # noqa: PLC0415
+
+        return read_batches(self.content(name), f"{self.storage.location}/{name}")
 
     def file_events(self, name: str) -> Iterator[Event]:
-        """Yield every event of one container file, in file order. Raises ArchiveError if it is damaged."""
-        return decode_events(self.content(name), f"{self.storage.location}/{name}")
+        """Yield what `file_batches` does, as events."""
+        from replicator.sources.archive.containers import events_of  # noqa: PLC0415
+
+        return chain.from_iterable(map(events_of, self.file_batches(name)))
 
 
 def whole_file(storage: Storage, ref: FileRef) -> bytes:
@@ -166,7 +165,7 @@ def whole_file(storage: Storage, ref: FileRef) -> bytes:
         raise _wrong_size(storage, ref.path, len(content), ref.bytes)
     if ref.sha256 is not None and hashlib.sha256(content).hexdigest() != ref.sha256:
         raise ArchiveError(
-            f"{storage.location}/{ref.path} is damaged: its content does not match its checksum", _RESTORE
+            f"{storage.location}/{ref.path} is damaged: its content does not match its checksum", RESTORE
         )
     return content
 
@@ -207,45 +206,8 @@ def find_manifest(storage: Storage) -> Manifest | None:
     return parse_manifest(_decoded(content, name), name)
 
 
-def decode_events(content: bytes, name: str) -> Iterator[Event]:
-    """Yield every event of a container file's content; `name` is for errors. Raises ArchiveError if it is damaged."""
-    return map(_event, decode_records(content, name))
-
-
-def decode_records(content: bytes, name: str, number: int = 0, of: int = 1) -> Iterator[Mapping[str, Any]]:
-    """Yield the records, as `EVENT_SCHEMA`, of those blocks of a container file whose number modulo `of` is `number`.
-
-    `name` is for errors.
-
-    Raises:
-        ArchiveError: the file is damaged.
-    """
-    try:
-        blocks = fastavro.block_reader(io.BytesIO(content))
-        if to_parsing_canonical_form(blocks.writer_schema) != _SCHEMA:
-            raise ArchiveError(f"{name} is damaged: its schema is another one", _RESTORE)
-        for i, block in enumerate(blocks):
-            if i % of == number:
-                yield from block  # type: ignore[misc]
-    except (*_DAMAGE, SchemaResolutionError, SchemaParseException, UnknownType) as error:
-        raise ArchiveError(f"{name} is damaged: {type(error).__name__}: {error}", _RESTORE) from error
-
-
 def _decoded(content: bytes, name: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise ArchiveError(f"{name} is damaged: {error}", _RESTORE) from error
-
-
-def _event(record: Any) -> Event:
-    fields: Mapping[str, Any] = record
-    return Event(
-        topic=fields["topic"],
-        partition=fields["partition"],
-        offset=fields["offset"],
-        timestamp=fields["timestamp"],
-        key=fields["key"],
-        value=fields["value"],
-        headers=tuple((header["key"], header["value"]) for header in fields["headers"]),
-    )
+        raise ArchiveError(f"{name} is damaged: {error}", RESTORE) from error

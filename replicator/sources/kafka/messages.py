@@ -21,6 +21,15 @@ CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
     "fetch.wait.max.ms": 10,
 }
 
+READ_AHEAD: Final[Mapping[str, int]] = {
+    # What the client reads beyond the end of a range is read in vain.
+    "queued.max.messages.kbytes": 32 << 10,
+    "fetch.message.max.bytes": 8 << 20,
+    "fetch.max.bytes": 16 << 20,
+    # Once it has read so far ahead, it waits; by default for a second, in which whoever reads comes to its end.
+    "fetch.queue.backoff.ms": 20,
+}
+
 HEADERS: Final = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 

@@ -13,7 +13,7 @@ from replicator.errors import LogUnavailable
 from replicator.model.commit_marker import OffsetRange
 from replicator.sources.change_log import RECORDS
 from replicator.sources.kafka.admin import PATIENT_S, kafka_errors
-from replicator.sources.kafka.messages import CONSUMER_OPTIONS, HEADERS, headers_of, is_end
+from replicator.sources.kafka.messages import CONSUMER_OPTIONS, HEADERS, READ_AHEAD, headers_of, is_end
 
 _AT_ONCE: Final = 500
 """Number of records that are taken from the client at once: more of them cost up to twice the time each."""
@@ -21,14 +21,6 @@ _GATHER_S: Final = 0.1
 _BATCH: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
 """Number of records, and their size, that become one batch of Arrow."""
-_READ_AHEAD: Final[Mapping[str, int]] = {
-    # What the client reads beyond the end of a range is read in vain.
-    "queued.max.messages.kbytes": 32 << 10,
-    "fetch.message.max.bytes": 8 << 20,
-    "fetch.max.bytes": 16 << 20,
-    # Once it has read so far ahead, it waits; by default for a second, in which decoding comes to its end.
-    "fetch.queue.backoff.ms": 20,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +44,7 @@ class KafkaPart:
             DataLossError: records of a range are no longer in the log.
         """
         servers = str(self.options["bootstrap.servers"])
-        options = {**_READ_AHEAD, **self.options, **CONSUMER_OPTIONS}
+        options = {**READ_AHEAD, **self.options, **CONSUMER_OPTIONS}
         with kafka_errors(servers), closing(Consumer(options)) as consumer:
             found, rows, size = list[pa.RecordBatch](), 0, 0
             for r in self.ranges:

@@ -37,20 +37,20 @@ def test_archive_shows_the_ranges_of_each_partition(cli: Any, archive: Path) -> 
         assert text in line
     segments = cli("archive", "--from", str(archive), "--table", "shop.items", "--segments").out
     assert "shop.shop.orders" not in segments
-    assert [line for line in segments.splitlines() if line.startswith("events/000002.avro")]
+    assert [line for line in segments.splitlines() if line.startswith("events/000002.parquet")]
 
 
 def test_archive_verify_names_every_damaged_file(cli: Any, archive: Path) -> None:
     ran = cli("archive", "--from", str(archive), "--verify")
     assert (ran.code, "4 files verified" in ran.out) == (0, True)
-    damaged = archive / "events" / "000002.avro"
+    damaged = archive / "events" / "000002.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
-    (archive / "events" / "000003.avro").unlink()
+    (archive / "events" / "000003.parquet").unlink()
     ran = cli("archive", "--from", str(archive), "--verify", "--json")
     assert ran.code == 1
     damage, missing = json.loads(ran.out)["problems"]
-    assert "000002.avro is damaged: its content does not match its checksum" in damage
-    assert "events/000003.avro belongs to the archive but cannot be read" in missing
+    assert "000002.parquet is damaged: its content does not match its checksum" in damage
+    assert "events/000003.parquet belongs to the archive but cannot be read" in missing
     assert cli("archive", "--from", str(archive)).code == 3
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fastavro
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +16,7 @@ from referencing.jsonschema import DRAFT202012
 
 from replicator.errors import ArchiveError
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
+from replicator.sources.archive.containers import events_of, read_batches
 from replicator.sources.archive.documents import (
     PAGE_FORMAT,
     manifest_json,
@@ -24,7 +25,7 @@ from replicator.sources.archive.documents import (
     parse_page,
 )
 from replicator.sources.archive.format import Encoding
-from replicator.sources.archive.reader import decode_events
+from tests.support.old_archive import avro_container
 
 SCHEMAS = Path(__file__).parents[4] / "schemas"
 
@@ -66,9 +67,8 @@ def test_archive_files_are_sorted_and_limited_by_events(tmp_path: Path) -> None:
     files = sorted((tmp_path / "events").iterdir())
     assert len(files) == 4
     for file in files:
-        with file.open("rb") as stream:
-            rows: Any = fastavro.reader(stream)
-            keys = [(r["topic"], r["partition"], r["offset"]) for r in rows]
+        rows = pq.read_table(file).to_pylist()
+        keys = [(r["topic"], r["partition"], r["offset"]) for r in rows]
         assert keys == sorted(keys)
         assert len(keys) <= 30
     assert sorted(read(tmp_path), key=lambda e: e.offset) == events
@@ -78,7 +78,7 @@ def test_reader_segments_are_only_those_of_a_range(tmp_path: Path) -> None:
     write(tmp_path, [event(n) for n in range(100)], max_events=10)
     reader = ArchiveReader(tmp_path)
     paths = [segment.path for segment in reader.segments("shop.shop.orders", 0, 25, 40)]
-    assert paths == ["events/000003.avro", "events/000004.avro"]
+    assert paths == ["events/000003.parquet", "events/000004.parquet"]
     assert [e.offset for e in reader.events("shop.shop.orders", 0, 25, 40)] == list(range(25, 40))
     assert reader.count("shop.shop.orders", 0, 25, 40) == 20
     assert reader.segments("shop.shop.orders", 1) == []
@@ -135,7 +135,7 @@ def test_writer_loses_only_unflushed_events_when_a_replacement_crashes(
             writer.append(event(n))
     assert [e.offset for e in read(tmp_path)] == list(range(100))
     assert sorted(ArchiveReader(tmp_path).entries) == [
-        f"events/{file.name}" for file in sorted((tmp_path / "events").glob("*.avro"))
+        f"events/{file.name}" for file in sorted((tmp_path / "events").glob("*.parquet"))
     ]
 
 
@@ -172,14 +172,14 @@ def test_reader_fails_with_the_kind_of_damage_of_an_archive(tmp_path: Path) -> N
     with pytest.raises(ArchiveError, match="not an event archive"):
         ArchiveReader(tmp_path)
     write(tmp_path, [event(n) for n in range(50)])
-    file = tmp_path / "events/000001.avro"
+    file = tmp_path / "events/000001.parquet"
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     with pytest.raises(ArchiveError, match="the archive's index says"):
         ArchiveReader(tmp_path)
     file.write_bytes(content[:-40] + bytes(40))
     with pytest.raises(
-        ArchiveError, match=r"000001.avro is damaged: its content does not match its checksum"
+        ArchiveError, match=r"000001.parquet is damaged: its content does not match its checksum"
     ):
         read(tmp_path)
     file.unlink()
@@ -191,7 +191,7 @@ def test_reader_fails_with_the_kind_of_damage_of_an_archive(tmp_path: Path) -> N
     ("change", "message"),
     [
         ({"format": "other"}, "not the manifest"),
-        ({"version": 4}, "version 4"),
+        ({"version": 5}, "version 5"),
         ({"encoding": "xml"}, "encoding: Input should be"),
         ({"topics": {"t": {"0": {"first": 0}}}}, "damaged"),
         ({"index": {"pages": 1}}, "damaged"),
@@ -307,33 +307,48 @@ def test_manifest_is_refused_when_its_fields_contradict_each_other(
         parse_manifest(with_field(manifest, path, value), "manifest.json")
 
 
-@given(st.integers(0, 2000), st.binary(min_size=1, max_size=8))
-def test_container_with_any_bytes_changed_is_refused_or_read(container: bytes, at: int, piece: bytes) -> None:
-    at %= len(container)
+def read_container(content: bytes, name: str) -> list[Event]:
+    return [each for batch in read_batches(content, name) for each in events_of(batch)]
+
+
+@pytest.mark.parametrize("name", ["new.parquet", "old.avro"])
+@given(at=st.integers(0, 4000), piece=st.binary(min_size=1, max_size=8))
+def test_container_with_any_bytes_changed_is_refused_or_read(
+    containers: dict[str, bytes], name: str, at: int, piece: bytes
+) -> None:
+    content = containers[name]
+    at %= len(content)
     with contextlib.suppress(ArchiveError):
-        list(decode_events(container[:at] + piece + container[at + len(piece) :], "changed"))
+        read_container(content[:at] + piece + content[at + len(piece) :], name)
 
 
-def test_container_whose_schema_was_changed_is_refused(container: bytes) -> None:
-    with pytest.raises(ArchiveError, match="its schema is another one"):
-        list(decode_events(container.replace(b'"partition"', b'"partitiom"'), "changed"))
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("new.parquet", "its columns are others"), ("old.avro", "its schema is another one")],
+)
+def test_container_whose_schema_was_changed_is_refused(
+    containers: dict[str, bytes], name: str, message: str
+) -> None:
+    with pytest.raises(ArchiveError, match=message):
+        read_container(containers[name].replace(b"partition", b"partitiom"), name)
 
 
 @pytest.fixture(scope="module")
-def container(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return the bytes of an event file of an archive."""
+def containers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the bytes of an event file in each format."""
     folder = tmp_path_factory.mktemp("whole")
-    write(folder, [event(0), event(1)])
+    events = [event(0), event(1, headers=(("a", b"1"),))]
+    write(folder, events)
     (name,) = ArchiveReader(folder).entries
-    return (folder / name).read_bytes()
+    return {"new.parquet": (folder / name).read_bytes(), "old.avro": avro_container(events)}
 
 
 def test_written_documents_match_the_published_schemas(manifest: Any, tmp_path: Path) -> None:
     schemas = [
         json.loads((SCHEMAS / name).read_text())
-        for name in ("archive-manifest-v3.json", "archive-index-v1.json")
+        for name in ("archive-manifest-v4.json", "archive-index-v1.json")
     ]
-    names = ("archive-manifest-v3.json", "archive-index-v1.json")
+    names = ("archive-manifest-v4.json", "archive-index-v1.json")
     registry: Any = Registry().with_resources(
         [(name, DRAFT202012.create_resource(schema)) for name, schema in zip(names, schemas, strict=True)]
     )

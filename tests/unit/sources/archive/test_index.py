@@ -14,10 +14,9 @@ import pytest
 
 from replicator.errors import ArchiveError
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, worker_reads
+from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, containers, worker_reads
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.positions import SourceSpan
-from replicator.sources.archive.reader import decode_records
 
 ROOT = Path(__file__).parents[4]
 TOPIC = "shop.shop.t"
@@ -67,7 +66,9 @@ def test_manifest_stays_small_while_the_archive_grows(tmp_path: Path, small_page
     assert max(sizes[20:]) < 1.1 * max(sizes[:20])
     reader = ArchiveReader(tmp_path)
     assert [e.offset for e in reader.events(TOPIC, 0)] == list(range(490))
-    assert [entry.path for entry in reader.entries.values()] == [f"events/{n:06d}.avro" for n in range(1, 50)]
+    assert [entry.path for entry in reader.entries.values()] == [
+        f"events/{n:06d}.parquet" for n in range(1, 50)
+    ]
     assert reader.manifest.pages is not None
     assert (reader.manifest.pages.pages, reader.manifest.events) == (12, 490)
 
@@ -123,19 +124,19 @@ def test_killed_writer_leaves_a_whole_archive(tmp_path: Path, point: str, times:
 def test_part_gives_large_records_in_small_batches_and_stops_at_its_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(containers, "_GROUP_BYTES", 3000)
     write(tmp_path / "archive", [event(n, size=1000) for n in range(9)])
-    monkeypatch.setattr(worker_reads, "_BATCH_BYTES", 2500)
     decoded = []
 
-    def counted(*args: Any) -> Iterator[Any]:
-        for record in decode_records(*args):
-            decoded.append(record["offset"])
-            yield record
+    def counted(*args: Any, **options: Any) -> Iterator[Any]:
+        for batch in containers.read_batches(*args, **options):
+            decoded.extend(batch.column("offset").to_pylist())
+            yield batch
 
-    monkeypatch.setattr(worker_reads, "decode_records", counted)
+    monkeypatch.setattr(worker_reads, "read_batches", counted)
     (part,) = ArchiveChangeLog(tmp_path / "archive", "shop").parts([OffsetRange(TOPIC, 0, 0, 5)], 1)
-    assert [batch.num_rows for batch in part()] == [3, 2]
-    assert decoded == [0, 1, 2, 3, 4]
+    assert [batch.num_rows for batch in part()] == [2, 2, 1]
+    assert decoded == [0, 1, 2, 3, 4, 5]
 
 
 def test_parts_have_all_records_once_and_verify_their_files(tmp_path: Path) -> None:
