@@ -37,7 +37,7 @@ from replicator.sources.archive.storage import Storage, open_storage
 from replicator.sources.archive.writer import MAX_BYTES, ArchiveWriter
 from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin, kafka_errors, translated
-from replicator.sources.kafka.messages import READ_AHEAD
+from replicator.sources.kafka.messages import reading_ahead
 from replicator.sources.kafka.schema_registry import HEADER_BYTES, Registry, writer_id
 
 _AT_ONCE: Final = 500
@@ -225,8 +225,7 @@ class _Source:
         self.topic_ids: dict[str, str] = {} if manifest is None else dict(manifest.topic_ids)
         self.partition_counts: dict[str, int] = {}
         settings = {
-            **READ_AHEAD,
-            **log.client_options(),
+            **reading_ahead(log.client_options()),
             # The client requires a group id; nothing joins the group or commits to it.
             "group.id": "replicator-record",
             "enable.auto.commit": False,
@@ -385,6 +384,8 @@ class _Recorder:
             flushed = refreshed = time.monotonic()
             while not self._finished(until_caught_up, stop):
                 self._append(writer, self._source.poll(), until_caught_up)
+                # While the log is quiet, no event tells the writer that a file is complete.
+                writer.settle()
                 now = time.monotonic()
                 if now - flushed > self._times.segment:
                     self._flush(writer, until_caught_up)

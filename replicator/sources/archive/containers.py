@@ -37,9 +37,11 @@ EVENTS: Final = pa.schema(
 
 _GROUP_ROWS: Final = 10_000
 _GROUP_BYTES: Final = 16 << 20
-"""Number of events, and about how many bytes of them, that are one row group, which readers hold in memory."""
+"""Number of events, and how many bytes of events of the mean size, that are one row group, which readers hold."""
 _FEW_VALUES: Final = ["topic", "partition", "headers.list.element.key", "headers.list.element.value"]
 """Columns with few different values, which are stored once in each row group."""
+_LARGE: Final = frozenset({"key", "value"})
+_REQUIRED: Final = frozenset({"topic", "partition", "offset", "timestamp", "headers"})
 _ASCENDING: Final = dict.fromkeys(("offset", "timestamp"), "DELTA_BINARY_PACKED")
 
 _AVRO: Final = to_parsing_canonical_form(EVENT_SCHEMA)
@@ -94,10 +96,29 @@ def _parquet(
     if not file.schema_arrow.equals(EVENTS):
         raise ValueError("its columns are others")
     for part in filter(is_wanted, range(file.num_row_groups)):
+        _refuse_repeated(file.metadata.row_group(part))
         table = file.read_row_group(part, columns=list(columns), use_threads=False)
         # Otherwise, a text that is not UTF-8 is noticed only by whoever reads it.
         table.validate(full=True)
+        _refuse_missing(table)
         yield from table.select(columns).combine_chunks().to_batches()
+
+
+def _refuse_repeated(group: pq.RowGroupMetaData) -> None:
+    """Refuse a row group with a dictionary of keys or values: few bytes of one could be many gigabytes of events."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    if any(c.path_in_schema in _LARGE and "DICTIONARY" in " ".join(c.encodings) for c in columns):
+        raise ValueError("its keys or values have a dictionary")
+
+
+def _refuse_missing(events: pa.Table) -> None:
+    for name in _REQUIRED & set(events.column_names):
+        if events.column(name).null_count:
+            raise ValueError(f"an event has no {name}")
+    if "headers" in events.column_names:
+        headers = pc.list_flatten(events.column("headers"))
+        if headers.null_count or pc.struct_field(headers, "key").null_count:
+            raise ValueError("a header has no key")
 
 
 def _avro(
@@ -127,6 +148,7 @@ def _batch(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pa.R
 def within(events: pa.RecordBatch, ranges: Sequence[OffsetRange]) -> pa.RecordBatch:
     """Return those events that are in one of the ranges."""
     wanted = reduce(pc.or_, (_is_in(events, r) for r in ranges), pa.scalar(value=False))
+    wanted = pc.fill_null(wanted, fill_value=False)
     return events if pc.all(wanted).as_py() else events.filter(wanted)
 
 

@@ -33,6 +33,8 @@ class Records:
 
 _AT_ONCE: Final = 500
 """Number of records that become columns together: more of them do not fit into the processor's cache."""
+_MOST_BYTES: Final = 64 << 20
+"""Of records that become columns together: a column of texts has two gigabytes at most."""
 
 
 @dataclass(slots=True)
@@ -48,13 +50,15 @@ class PendingEvents:
     _columns: list[pa.RecordBatch] = field(default_factory=list)
     _rows: list[Records] = field(default_factory=list)
     _row_count: int = 0
+    _row_bytes: int = 0
 
     def add(self, records: Records) -> None:
         """Append records, whose offsets follow those of the others."""
         self._rows.append(records)
         self._row_count += len(records)
+        self._row_bytes += records.size
         self.size += records.size
-        if self._row_count >= _AT_ONCE:
+        if self._row_count >= _AT_ONCE or self._row_bytes >= _MOST_BYTES:
             self._make_columns()
 
     def table(self) -> pa.Table:
@@ -80,7 +84,7 @@ class PendingEvents:
             _header_column([headers for some in rows for headers in some.headers]),
         ]
         self._columns.append(pa.RecordBatch.from_arrays(columns, schema=EVENTS))
-        self._rows, self._row_count = [], 0
+        self._rows, self._row_count, self._row_bytes = [], 0, 0
 
 
 def _header_column(headers: Sequence[Headers]) -> pa.Array:

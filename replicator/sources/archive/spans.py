@@ -60,7 +60,7 @@ class SpanReader:
 
 
 def _is_known(found: Mapping[str, pa.Array]) -> pa.BooleanArray:
-    """Return of which events the position is read, as `PositionReader` reads it."""
+    """Return of which events the position is read; the span is at least that of `PositionReader`."""
     names = [name for name in found["file"].unique().to_pylist() if name is not None and _is_file(name)]
     pos, ts_ms = found["pos"], found["ts_ms"]
     conditions = (

@@ -161,7 +161,12 @@ class ArchiveWriter:
         self._pending_bytes += records.size
         if self._pending_events >= self._max_events or self._pending_bytes >= self._max_bytes:
             self._begin_flush()
-        elif self._flushing is not None and self._flushing.is_written:
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        """Write the manifest if the thread has written its files; raise what hindered it."""
+        if self._flushing is not None and self._flushing.is_written:
             self._end_flush()
 
     def add_schema(self, writer: int, text: str) -> None:

@@ -1,7 +1,7 @@
 """What the consumers of the driver and of Spark's workers have in common."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message
@@ -29,6 +29,16 @@ READ_AHEAD: Final[Mapping[str, int]] = {
     # Once it has read so far ahead, it waits; by default for a second, in which whoever reads comes to its end.
     "fetch.queue.backoff.ms": 20,
 }
+
+
+def reading_ahead(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a client, over those of `READ_AHEAD`."""
+    found = {**READ_AHEAD, **options}
+    if "message.max.bytes" in options and "fetch.max.bytes" not in options:
+        # The client refuses a fetch that is smaller than a message, and chooses one that is not.
+        del found["fetch.max.bytes"]
+    return found
+
 
 HEADERS: Final = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 

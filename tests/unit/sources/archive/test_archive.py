@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -16,7 +17,8 @@ from referencing.jsonschema import DRAFT202012
 
 from replicator.errors import ArchiveError
 from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
-from replicator.sources.archive.containers import events_of, read_batches
+from replicator.sources.archive.containers import EVENTS as COLUMNS
+from replicator.sources.archive.containers import container, events_of, read_batches
 from replicator.sources.archive.documents import (
     PAGE_FORMAT,
     manifest_json,
@@ -331,6 +333,30 @@ def test_container_whose_schema_was_changed_is_refused(
 ) -> None:
     with pytest.raises(ArchiveError, match=message):
         read_container(containers[name].replace(b"partition", b"partitiom"), name)
+
+
+@pytest.mark.parametrize("column", ["topic", "partition", "offset", "timestamp", "headers"])
+def test_container_with_events_that_lack_a_value_is_refused(
+    containers: dict[str, bytes], column: str
+) -> None:
+    events = pq.read_table(pa.BufferReader(containers["new.parquet"])).cast(COLUMNS)
+    rows = [row | ({column: None} if i else {}) for i, row in enumerate(events.to_pylist())]
+    content = container(pa.Table.from_pylist(rows, COLUMNS))
+    with pytest.raises(ArchiveError, match=f"no {column}"):
+        read_container(content, "new.parquet")
+    headers = [{"key": None, "value": b"1"}]
+    rows = [row | {"headers": headers} for row in events.to_pylist()]
+    with pytest.raises(ArchiveError, match="a header has no key"):
+        read_container(container(pa.Table.from_pylist(rows, COLUMNS)), "new.parquet")
+
+
+def test_container_with_one_value_for_many_events_is_refused() -> None:
+    event = {"topic": "t", "partition": 0, "timestamp": 0, "value": bytes(1 << 20), "headers": []}
+    sink = pa.BufferOutputStream()
+    rows = pa.Table.from_pylist([event | {"offset": n} for n in range(3)], COLUMNS)
+    pq.write_table(rows, sink, compression="zstd", store_schema=False)
+    with pytest.raises(ArchiveError, match="have a dictionary"):
+        read_container(sink.getvalue().to_pybytes(), "new.parquet")
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,20 @@ def test_manifest_is_written_soon_after_the_file(tmp_path: Path, disk: Disk) -> 
             if (tmp_path / "manifest.json").exists():
                 break
             threading.Event().wait(0.02)
+        assert n < 199
         assert offsets(tmp_path) == list(range(100))
+
+
+def test_manifest_is_written_without_another_event(tmp_path: Path, disk: Disk) -> None:
+    with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json", max_events=10) as archive:
+        for n in range(10):
+            archive.append(event(n))
+        archive.settle()
+        assert not (tmp_path / "manifest.json").exists()
+        disk.ready.set()
+        while not (tmp_path / "manifest.json").exists():
+            archive.settle()
+        assert offsets(tmp_path) == list(range(10))
 
 
 def test_failed_file_is_reported_and_written_by_the_next_flush(tmp_path: Path, disk: Disk) -> None:
@@ -83,6 +96,8 @@ def test_failed_file_is_reported_and_written_by_the_next_flush(tmp_path: Path, d
             archive.flush()
         assert not (tmp_path / "manifest.json").exists()
         disk.full = False
+        archive.flush()
+        assert ArchiveReader(tmp_path).end_offsets()[TOPIC, 0] == 12
         archive.append(event(20))
         archive.flush()
         assert archive.has_schema(7)
