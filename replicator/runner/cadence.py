@@ -8,23 +8,22 @@ _PART: Final = 0.25
 _MOST_S: Final = 1.0
 
 
-def slack_of(every: float) -> float:
-    """Return how many seconds earlier or later than due a round may begin, to begin right after a batch."""
-    return min(every * _PART, _MOST_S)
-
-
 @dataclass(slots=True)
 class Cadence:
     """The times at which names are due, in seconds of a clock.
 
     Attributes:
-        slack: see `slack_of`; 0 if rounds do not follow batches.
+        slack: how much earlier or later than due a round may begin; 0 until `follow`.
         last: when the last round began.
     """
 
     slack: float = 0.0
     last: float = float("-inf")
     _at: dict[str, float] = field(default_factory=dict)
+
+    def follow(self, every: float | None) -> None:
+        """Let rounds begin right after batches, if they are due at this interval about then; None ends that."""
+        self.slack = 0.0 if every is None else min(every * _PART, _MOST_S)
 
     def due(self, names: Collection[str], now: float) -> list[str]:
         """Return which names a round may bring up to date now: those that are new, and those that are due soon."""

@@ -30,7 +30,7 @@ from replicator.pipelines.rounds import refresh_as_reached, refresh_when_reached
 from replicator.pipelines.service import NotRefreshed, Pipelines, Result
 from replicator.pipelines.tag_stops import TagStops
 from replicator.runner.batch_ends import BatchEnds
-from replicator.runner.cadence import Cadence, slack_of
+from replicator.runner.cadence import Cadence
 from replicator.runner.result_upkeep import ResultUpkeep
 from replicator.runner.side_thread import SideThread
 from replicator.telemetry import get_logger
@@ -180,7 +180,7 @@ class _Refreshes:
             waiting = {r.pipeline for r in results if isinstance(r, NotRefreshed) and r.waits}
             again = {d.name: self._again(d, waiting) for d in definitions if d.name in due}
             cadence.began(again, began, idle=idle)
-        cadence.slack = slack_of(self._shortest) if self._needs_position else 0.0
+        cadence.follow(self._shortest if self._needs_position else None)
         return min(cadence.pause(names, time.monotonic()), _LOOK_S)
 
     def _update_ends(self, recent: RecentEnds) -> float:

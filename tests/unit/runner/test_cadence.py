@@ -6,12 +6,15 @@ import time
 import pytest
 
 from replicator.runner.batch_ends import BatchEnds
-from replicator.runner.cadence import Cadence, slack_of
+from replicator.runner.cadence import Cadence
 
 
 def test_slack_is_a_quarter_of_a_short_interval_and_a_second_of_a_long_one() -> None:
-    assert slack_of(2) == pytest.approx(0.5)
-    assert slack_of(60) == pytest.approx(1.0)
+    cadence, found = Cadence(), list[float]()
+    for every in (2, 60, None):
+        cadence.follow(every)
+        found.append(cadence.slack)
+    assert found == [0.5, 1.0, 0.0]
 
 
 def test_new_names_are_due_at_once_and_wait_for_no_batch() -> None:
