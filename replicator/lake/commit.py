@@ -118,7 +118,7 @@ def _commit(lake: Lake, table: LakeTable, marker: CommitMarker, staged: Staged) 
     if staged.branch is not None:
         transaction.manageSnapshots().fastForwardBranch("main", staged.branch).commit()
     if staged.data or staged.deletes.files or staged.equality_deletes:
-        _stamped(_rows(table, transaction, staged), marker).commit()
+        _stamped(table.of_few_files(_rows(table, transaction, staged)), marker).commit()
     elif staged.branch is not None:
         # The snapshots of the branch were made by SQL, without the number of the commit.
         _stamped(transaction.newFastAppend(), marker).commit()

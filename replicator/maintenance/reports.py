@@ -1,8 +1,13 @@
 """What maintenance steps report."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from replicator.maintenance.plan import Step
+from replicator.telemetry import get_logger
+
+_LOG: Final = get_logger("replicator.maintenance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +28,14 @@ class StepReport:
     bytes: int = 0
     complete: bool = True
     skipped: str | None = None
+
+
+def log_steps(table: str, reports: Sequence[StepReport], seconds: float) -> None:
+    """Log what was done for a lake table."""
+    _LOG.info(
+        "maintained",
+        table=table,
+        steps={str(report.step): f"{report.rewritten} -> {report.added}" for report in reports},
+        bytes=sum(report.bytes for report in reports),
+        seconds=round(seconds, 3),
+    )

@@ -1,5 +1,6 @@
 """Merge the small files that this process wrote last, on the driver and in one commit."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from replicator.lake.files.small_files import (
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.maintenance.history import STEP_KEY
 from replicator.maintenance.plan import Step
-from replicator.maintenance.reports import StepReport
+from replicator.maintenance.reports import StepReport, log_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +36,36 @@ class SmallMerge:
     row_locations: RowLocationCache
     small_files: SmallFileLog
 
-    def run(self, table: LakeTable, settings: MaintenanceConfig) -> StepReport | None:
-        """Merge the known small files of `table` if they are many or have many deleted rows; `table` is then refreshed.
+    def is_due(self, namespace: str, name: str, settings: MaintenanceConfig) -> bool:
+        """Return whether the small files of a table should be merged, by what this process knows of it."""
+        small = self.small_files.known(namespace, name)
+        return small is not None and bool(small.to_merge(settings.merge_files, settings.delete_ratio))
 
-        Return None if nothing is due, if another process committed to the table since, or if only Spark can write the
-        table's files.
+    def run(self, table: LakeTable, settings: MaintenanceConfig) -> None:
+        """Merge the known small files of `table` if they are many or have many deleted rows, and log it.
+
+        `table` is then refreshed. Do nothing if another process committed to the table since, or if only Spark can
+        write the table's files.
 
         Raises:
             CommitConflict: another process committed to the table meanwhile; nothing was changed.
             LakeUnavailable: the catalog or the storage failed.
         """
+        started = time.monotonic()
         small, since = self.small_files.of(table), table.snapshot_id
         if small is None or since is None:
-            return None
+            return
         old = small.to_merge(settings.merge_files, settings.delete_ratio)
         if not old:
-            return None
+            return
         if table.has_deletion_vectors:
             # Others upgraded the table. A merge must keep the ids of the rows, which only Iceberg's actions know.
             self.small_files.forget(table)
-            return None
+            return
         parts = _remaining(table, small, old)
         if parts is None:
             self.small_files.forget(table)
-            return None
+            return
         data = [write_data(self.lake, table, part) for part in parts]
         deletes = write_delete_files(self.lake, table, since, joined(old.positions), OWN_FILE)
         failpoints.reach("after-merged-files")
@@ -70,12 +77,13 @@ class SmallMerge:
             self.row_locations.merged(table, since, old.paths, written, head)
         failpoints.reach("after-maintenance-step")
         replaced, added = len(old.data) + len(old.deletes), len(data) + len(deletes)
-        return StepReport(Step.MERGE_SMALL, replaced, added, sum(file.size for file in old.data))
+        report = StepReport(Step.MERGE_SMALL, replaced, added, sum(file.size for file in old.data))
+        log_steps(f"{table.namespace}.{table.name}", [report], time.monotonic() - started)
 
     def _commit(self, table: LakeTable, since: int, new: SmallChanges) -> int | None:
         """Commit the merge. Return its snapshot; None if another process committed between it and `since`."""
         with lake_errors(f"merged files of {table.namespace}.{table.name} cannot be committed"):
-            rewrite: Any = table.java.newRewrite().validateFromSnapshot(since)
+            rewrite: Any = table.of_few_files(table.java.newRewrite().validateFromSnapshot(since))
             for old in (
                 *added_data(table, new.absorbed.data),
                 *added_deletes(table, new.absorbed.deletes),

@@ -4,14 +4,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from replicator.config import Config
 from replicator.jvm.spark import first_line
-from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake
 from replicator.lake.ledger import Ledger
 from replicator.maintenance.plan import BEHIND, MergedFiles, due_steps
-from replicator.maintenance.reports import StepReport
+from replicator.maintenance.reports import StepReport, log_steps
 from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.steps import Maintenance, table_facts
 from replicator.model.common import now_ms
@@ -42,8 +42,14 @@ class TableUpkeep:
     merged: MergedFiles = field(default_factory=MergedFiles)
 
 
-MaintainTable = Callable[[LakeTableId, MergedFiles, float], MergedFiles | None]
-"""Maintains a table until a deadline, as `TableMaintainer` does."""
+class Maintainer(Protocol):
+    """Carries out the maintenance of single lake tables, as `TableMaintainer` does."""
+
+    def __call__(
+        self, lake_table: LakeTableId, merged: MergedFiles, deadline: float, /
+    ) -> MergedFiles | None: ...
+
+    def merge_small(self, lake_table: LakeTableId, /) -> None: ...
 
 
 class TimeShare:
@@ -78,11 +84,12 @@ class TimeShare:
 class Upkeep:
     """Decides when each table of a mirror is maintained, by the process that writes them.
 
-    No batch is running meanwhile. So no commit of the mirror can conflict with maintenance, and no batch has to be
-    planned again because of it.
+    Nothing else writes a table meanwhile: its small files are merged at the end of its part of a batch, by the same
+    thread, and all other work is done while no batch is running. So no commit of the mirror can conflict with
+    maintenance, and no batch has to be planned again because of it.
     """
 
-    def __init__(self, config: Config, maintain: MaintainTable) -> None:
+    def __init__(self, config: Config, maintain: Maintainer) -> None:
         self._config = config
         self._maintain = maintain
         self._tables: dict[LakeTableId, TableUpkeep] = {}
@@ -96,6 +103,20 @@ class Upkeep:
                 continue
             for role in LakeRole:
                 self._tables.setdefault((source, role), TableUpkeep()).commits += 1
+
+    def merge_small(self, source: TableId) -> None:
+        """Merge the small files that commits left of a source table's lake tables. A failure is logged.
+
+        Threads may call it at the same time for different tables. It takes a fraction of a second, and no other table
+        waits for it.
+        """
+        if not self._config.table(str(source)).maintenance.enabled:
+            return
+        for role in LakeRole:
+            try:
+                self._maintain.merge_small((source, role))
+            except Exception as error:  # noqa: BLE001 - no table's maintenance stops the mirror
+                _warn((source, role), error)
 
     def run_slice(self, lag_seconds: float | None, *, has_backlog: bool = False) -> None:
         """Maintain the tables that may need it, within `maintenance.slice_time` and `maintenance.max_share`.
@@ -121,13 +142,7 @@ class Upkeep:
                 merged = self._maintain(table, state.merged, deadline)
             except Exception as error:  # noqa: BLE001 - no table's maintenance stops the mirror
                 state.commits, state.inspected = 0, True
-                source, role = table
-                _LOG.warning(
-                    "maintenance failed, it is tried again after further commits",
-                    table=str(source),
-                    role=str(role),
-                    reason=first_line(error),
-                )
+                _warn(table, error)
             else:
                 if merged is not None:
                     state.commits, state.inspected, state.merged = 0, True, merged
@@ -152,6 +167,26 @@ class TableMaintainer:
     ledger: Ledger
     small_merge: SmallMerge
 
+    def merge_small(self, lake_table: LakeTableId) -> None:
+        """Merge the small files that this process wrote to a table, if they are many or have many deleted rows.
+
+        Raises:
+            CommitConflict: another process committed to the table meanwhile; nothing was changed.
+            LakeUnavailable: the catalog or the storage failed.
+        """
+        source, role = lake_table
+        namespace, settings = self.ledger.namespace(role), self.config.table(str(source)).maintenance
+        if not self.small_merge.is_due(namespace, source.name, settings):
+            return
+        if (table := self.lake.load(namespace, source.name)) is None:
+            return
+        try:
+            self.small_merge.run(table, settings)
+        except Exception:
+            # Otherwise it would be tried after each commit.
+            self.small_merge.small_files.forget(table)
+            raise
+
     def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float) -> MergedFiles | None:
         """Do what is due for a table, until the deadline (of `time.monotonic`).
 
@@ -169,15 +204,12 @@ class TableMaintainer:
         if table is None:
             return merged
         settings = self.config.table(str(source)).maintenance
-        small = self.small_merge.run(table, settings)
         work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
-        return carry_out(work, merged, [] if small is None else [small])
+        return carry_out(work, merged)
 
 
-def carry_out(
-    work: Maintenance, merged: MergedFiles, before: Sequence[StepReport] = ()
-) -> MergedFiles | None:
-    """Carry out the due steps of a table until the deadline, and log what they and those `before` did.
+def carry_out(work: Maintenance, merged: MergedFiles) -> MergedFiles | None:
+    """Carry out the due steps of a table until the deadline, and log what they did.
 
     Return the number of files that are left, `merged` if nothing is due; None if a limit stopped it.
 
@@ -191,8 +223,8 @@ def carry_out(
         if time.monotonic() > work.deadline:
             break
         reports.append(work.run(step))
-    if any(report.rewritten for report in (*before, *reports)):
-        _log(table, [*before, *reports], time.monotonic() - started)
+    if any(report.rewritten for report in reports):
+        log_steps(f"{table.namespace}.{table.name}", reports, time.monotonic() - started)
     if len(reports) < len(due) or not all(report.complete for report in reports):
         return None
     if not due:
@@ -201,11 +233,11 @@ def carry_out(
     return MergedFiles(left.data_files, left.delete_files)
 
 
-def _log(table: LakeTable, reports: Sequence[StepReport], seconds: float) -> None:
-    _LOG.info(
-        "maintained",
-        table=f"{table.namespace}.{table.name}",
-        steps={str(report.step): f"{report.rewritten} -> {report.added}" for report in reports},
-        bytes=sum(report.bytes for report in reports),
-        seconds=round(seconds, 3),
+def _warn(table: LakeTableId, error: Exception) -> None:
+    source, role = table
+    _LOG.warning(
+        "maintenance failed, it is tried again after further commits",
+        table=str(source),
+        role=str(role),
+        reason=first_line(error),
     )

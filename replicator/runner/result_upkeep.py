@@ -46,9 +46,10 @@ class ResultUpkeep:
                 table = lake.load(name.namespace, name.name)
                 if table is None or time.monotonic() > deadline:
                     continue
+                if small is not None:
+                    small.run(table, settings)
                 work = Maintenance(lake, table, settings, deadline, settings.slice_bytes)
-                merge = None if small is None else small.run(table, settings)
-                left = carry_out(work, self.merged.get(name, MergedFiles()), [] if merge is None else [merge])
+                left = carry_out(work, self.merged.get(name, MergedFiles()))
             except Exception as error:  # noqa: BLE001 - no table's maintenance stops the pipelines
                 _LOG.warning(
                     "maintenance failed, it is tried again", table=str(name), reason=first_line(error)

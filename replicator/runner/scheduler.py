@@ -404,6 +404,8 @@ class Scheduler:
         outcome = self._apply(tasks, watch, on_events)
         if outcome.error is not None:
             self.context.ahead.forget(outcome.table)
+        elif not self.stopping.is_set():
+            self._upkeep.merge_small(outcome.table)
         return replace(outcome, seconds=time.monotonic() - started)
 
     def _apply(

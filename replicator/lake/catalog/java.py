@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from py4j.java_gateway import JavaClass, JavaMember
 from py4j.protocol import STATIC_PREFIX, Py4JError
 
 from replicator.model.types import VECTOR, LakeType
+
+_EXECUTORS: Final = "com.google.common.util.concurrent.MoreExecutors"
 
 
 def each_of(iterable: Any) -> Iterator[Any]:
@@ -96,6 +98,8 @@ class JavaClasses:
         self.update_table_request = _class(jvm, iceberg + "rest.requests.UpdateTableRequest")
         self.rest_errors = _class(jvm, iceberg + "rest.ErrorHandlers")
         self.functions = _class(jvm, "com.google.common.base.Functions")
+        self.calling_thread: Any = _class(jvm, _EXECUTORS).newDirectExecutorService()
+        """An ExecutorService that does each task at once, in the thread that passes it."""
         self.residual_evaluator = _class(jvm, iceberg + "expressions.ResidualEvaluator")
         self.spark_util = _class(jvm, iceberg + "spark.Spark3Util")
         self.for_spark = SparkClasses(jvm)

@@ -250,9 +250,13 @@ class SmallFileLog:
     def __init__(self) -> None:
         self._tables: dict[tuple[str, str], SmallFiles] = {}
 
+    def known(self, namespace: str, name: str) -> SmallFiles | None:
+        """Return the files of a table after the newest commit of this process; others may have committed since."""
+        return self._tables.get((namespace, name))
+
     def of(self, table: LakeTable) -> SmallFiles | None:
         """Return the files for `table` as it was loaded; None if another commit was made since."""
-        known = self._tables.get((table.namespace, table.name))
+        known = self.known(table.namespace, table.name)
         return known if known is not None and known.head == table.snapshot_id else None
 
     def committed(

@@ -21,6 +21,7 @@ class Maintainer:
 
     def __init__(self) -> None:
         self.done: list[tuple[LakeTableId, MergedFiles]] = []
+        self.merged: list[LakeTableId] = []
         self.answers: dict[TableId, MergedFiles | Exception | None] = {}
 
     def __call__(self, table: LakeTableId, merged: MergedFiles, _deadline: float) -> MergedFiles | None:
@@ -29,6 +30,12 @@ class Maintainer:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def merge_small(self, table: LakeTableId) -> None:
+        self.merged.append(table)
+        answer = self.answers.get(table[0])
+        if isinstance(answer, Exception):
+            raise answer
 
     def names(self) -> list[str]:
         """Return the mirrors that were maintained since the last call, in order."""
@@ -152,3 +159,16 @@ def test_upkeep_tries_again_after_further_commits_when_maintenance_failed(
     for expected in ([], [], ["orders"]):
         run(tables, ORDERS)
         assert maintainer.names() == expected
+
+
+def test_small_files_of_both_lake_tables_are_merged_even_if_one_fails(
+    tmp_path: Path, maintainer: Maintainer
+) -> None:
+    maintainer.answers[ORDERS] = CommitConflict("another commit was made")
+    upkeep(tmp_path, maintainer).merge_small(ORDERS)
+    assert maintainer.merged == [(ORDERS, LakeRole.CHANGELOG), (ORDERS, LakeRole.MIRROR)]
+
+
+def test_small_files_are_not_merged_without_maintenance(tmp_path: Path, maintainer: Maintainer) -> None:
+    upkeep(tmp_path, maintainer, maintenance={"enabled": False}).merge_small(ORDERS)
+    assert maintainer.merged == []
