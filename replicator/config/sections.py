@@ -276,7 +276,7 @@ class MaintenanceConfig(BaseModel):
     max_snapshots: Annotated[int, Field(ge=1)] = 1000
     snapshot_age: Duration = 5 * 86_400.0
     orphan_age: Duration = 3 * 86_400.0
-    slice_time: Duration = 10.0
+    slice_time: Duration = 0.5
     slice_bytes: Size = 500_000_000
     max_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     max_lag: Duration = 60.0

@@ -85,6 +85,10 @@ class MergedFiles:
     data_files: int = 0
     delete_files: int = 0
 
+    def plus(self, other: "MergedFiles") -> "MergedFiles":
+        """Return the numbers of both together."""
+        return MergedFiles(self.data_files + other.data_files, self.delete_files + other.delete_files)
+
 
 def due_steps(
     facts: TableFacts, merged: MergedFiles, settings: MaintenanceConfig, now_ms: int

@@ -24,7 +24,7 @@ from replicator.lake.files.small_files import (
 )
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.maintenance.history import STEP_KEY
-from replicator.maintenance.plan import Step
+from replicator.maintenance.plan import MergedFiles, Step
 from replicator.maintenance.reports import StepReport, log_steps
 
 
@@ -41,6 +41,11 @@ class SmallMerge:
         small = self.small_files.known(namespace, name)
         return small is not None and bool(small.to_merge(settings.merge_files, settings.delete_ratio))
 
+    def waiting(self, table: LakeTable) -> MergedFiles:
+        """Return the numbers of the small files that are not due yet: they are not for Spark to merge."""
+        small = self.small_files.of(table)
+        return MergedFiles() if small is None else MergedFiles(len(small.data), len(small.deletes))
+
     def run(self, table: LakeTable, settings: MaintenanceConfig) -> None:
         """Merge the known small files of `table` if they are many or have many deleted rows, and log it.
 
@@ -55,7 +60,7 @@ class SmallMerge:
         small, since = self.small_files.of(table), table.snapshot_id
         if small is None or since is None:
             return
-        old = small.to_merge(settings.merge_files, settings.delete_ratio)
+        old, small.early = small.to_merge(settings.merge_files, settings.delete_ratio), 0.0
         if not old:
             return
         if table.has_deletion_vectors:

@@ -124,7 +124,8 @@ class Maintenance:
         rewritten = added = size = 0
         complete = True
         for level in levels(self.settings.target_file_size):
-            if time.monotonic() > self.deadline or size >= self.slice_bytes:
+            # A slice that only looks at the first levels would never come to the others.
+            if rewritten and (time.monotonic() > self.deadline or size >= self.slice_bytes):
                 return StepReport(Step.MERGE_DATA, rewritten, added, size, complete=False)
             most = _within_java(max(self.settings.merge_files, self.slice_bytes // level))
             options = {
@@ -168,7 +169,7 @@ class Maintenance:
             facts = self._facts()
             if facts.delete_files < self.settings.merge_files:
                 break
-            if time.monotonic() > self.deadline:
+            if rewritten and time.monotonic() > self.deadline:
                 return StepReport(Step.MERGE_DELETES, rewritten, added, size, complete=False)
             self._set_granularity("file" if facts.data_files <= _FEW_FILES else "partition")
             result = self._rewrite_deletes(Step.MERGE_DELETES, {"min-file-size-bytes": level})

@@ -205,11 +205,16 @@ class TableMaintainer:
             return merged
         settings = self.config.table(str(source)).maintenance
         work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
-        return carry_out(work, merged)
+        return carry_out(work, merged, self.small_merge.waiting(table))
 
 
-def carry_out(work: Maintenance, merged: MergedFiles) -> MergedFiles | None:
+def carry_out(work: Maintenance, merged: MergedFiles, waiting: MergedFiles) -> MergedFiles | None:
     """Carry out the due steps of a table until the deadline, and log what they did.
+
+    Args:
+        work: the steps.
+        merged: the files that the last merge left.
+        waiting: newer small files, which are merged in another way.
 
     Return the number of files that are left, `merged` if nothing is due; None if a limit stopped it.
 
@@ -217,7 +222,7 @@ def carry_out(work: Maintenance, merged: MergedFiles) -> MergedFiles | None:
         CommitConflict, LakeUnavailable: as `Maintenance.run`.
     """
     started, table = time.monotonic(), work.table
-    due = due_steps(table_facts(table), merged, work.settings, now_ms())
+    due = due_steps(table_facts(table), merged.plus(waiting), work.settings, now_ms())
     reports: list[StepReport] = []
     for step in due:
         if time.monotonic() > work.deadline:

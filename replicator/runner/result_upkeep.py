@@ -46,10 +46,12 @@ class ResultUpkeep:
                 table = lake.load(name.namespace, name.name)
                 if table is None or time.monotonic() > deadline:
                     continue
+                waiting = MergedFiles()
                 if small is not None:
                     small.run(table, settings)
+                    waiting = small.waiting(table)
                 work = Maintenance(lake, table, settings, deadline, settings.slice_bytes)
-                left = carry_out(work, self.merged.get(name, MergedFiles()))
+                left = carry_out(work, self.merged.get(name, MergedFiles()), waiting)
             except Exception as error:  # noqa: BLE001 - no table's maintenance stops the pipelines
                 _LOG.warning(
                     "maintenance failed, it is tried again", table=str(name), reason=first_line(error)

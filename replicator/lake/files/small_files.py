@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -82,11 +83,14 @@ class SmallFiles:
     Attributes:
         data: data files, in the order in which they were written.
         deletes: delete files, in the same order. Only they delete rows of `data`.
+        early: the part of the usual number of files that the first merge does not wait for. It differs between tables:
+            if all of them change in each batch, their merges must not all be due after the same one.
     """
 
     head: int | None
     data: list[WrittenData] = field(default_factory=list)
     deletes: list[WrittenDeletes] = field(default_factory=list)
+    early: float = 0.0
 
     def to_absorb(self, rows: Mapping[str, int], positions: Mapping[str, int]) -> AbsorbedFiles:
         """Return the files that a commit should absorb which adds rows and deletes positions of others.
@@ -118,6 +122,7 @@ class SmallFiles:
         Delete files of a single data file do not count. A partition also needs a merge if more than `delete_ratio` of
         the rows of its small data files are deleted.
         """
+        most = max(2, most - int(self.early * most))
         data, deletes = _by_partition(self.data), _by_partition(self.deletes)
         shared = _by_partition(self._shared_deletes())
         labels = [
@@ -268,7 +273,8 @@ class SmallFileLog:
             return
         known = self._tables.get((table.namespace, table.name))
         if known is None or known.head != before:
-            known = self._tables[table.namespace, table.name] = SmallFiles(head)
+            early = crc32(f"{table.namespace}.{table.name}".encode()) / 2**32
+            known = self._tables[table.namespace, table.name] = SmallFiles(head, early=early)
         known.commit(changes, head)
         if any(file.count >= SMALL_DELETES for file in known.deletes):
             # Their positions in the known data files would take too much memory.
