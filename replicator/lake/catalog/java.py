@@ -117,6 +117,17 @@ class JavaClasses:
         converter = _class(jvm, parquet + "format.converter.ParquetMetadataConverter")
         self.parquet_footers: Any = converter(options)
 
+    def delete_in_calling_thread(self) -> None:
+        """Let Iceberg delete files of Hadoop's file systems in the calling thread, for the life of the Java process.
+
+        Each commit deletes the oldest metadata file, and would wait 10 ms for a pool's thread. Iceberg has no public
+        way to set its pool.
+        """
+        name = "org.apache.iceberg.hadoop.HadoopFileIO"
+        pool: Any = self.java_class.forName(name).getDeclaredField("executorService")
+        pool.setAccessible(True)
+        pool.set(None, self.calling_thread)
+
     def texts(self, values: Any) -> dict[str, str]:
         """Return a Java map of texts, by one call of Java in place of one for each entry."""
         found: dict[str, str] = json.loads(self._json.writeValueAsString(values))

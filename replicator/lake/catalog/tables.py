@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
@@ -22,6 +21,7 @@ from replicator.lake.catalog.exact_commit import begin
 from replicator.lake.catalog.java import JavaClasses, StaticMembers, classes_of
 from replicator.lake.catalog.metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.lake.properties import CREATED_KEY
+from replicator.lake.reading.folders import local_path
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
 from replicator.model.common import quoted
 from replicator.model.recorded import names_in, record_in
@@ -112,7 +112,7 @@ class LakeTable:
     @cached_property
     def is_local(self) -> bool:
         """Whether the table's files are on a file system of this machine, as far as its address tells."""
-        return urlsplit(str(self.java.location())).scheme in ("", "file")
+        return local_path(str(self.java.location())) is not None
 
     def of_few_files(self, update: Any) -> Any:
         """Return `update`, a change of a few of the table's files, set to be prepared in the shortest time.
@@ -120,7 +120,10 @@ class LakeTable:
         Iceberg passes each step to a pool of threads, and looks every 10 ms whether it is done. With an object store,
         several requests run at a time then. On a local disk a step takes 1 ms, so the calling thread does it.
         """
-        return update.scanManifestsWith(self.classes.calling_thread) if self.is_local else update
+        if not self.is_local:
+            return update
+        here = self.classes.calling_thread
+        return update.scanManifestsWith(here).writeManifestsWith(here, 1)
 
     @property
     def oldest_snapshot_ms(self) -> int:
@@ -278,6 +281,8 @@ class Lake:
         self.classes = classes_of(jvm)
         self.applied_deletes = AppliedDeletes()
         self._identifiers: dict[tuple[str, str], Any] = {}
+        if local_path(spark.conf.get(f"spark.sql.catalog.{CATALOG_NAME}.warehouse") or "") is not None:
+            self.classes.delete_in_calling_thread()
         with lake_errors("the lake's catalog cannot be opened"):
             self._catalog: Any = self.classes.spark_util.loadIcebergCatalog(
                 spark._jsparkSession,  # noqa: SLF001
