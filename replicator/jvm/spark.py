@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from replicator.config import Config
 from replicator.errors import JavaGone, ReplicatorError
+from replicator.jvm.calls import Conversions, ReleasedObjects
 from replicator.jvm.jars import lake_jars, spark_jars
 from replicator.jvm.launch import JavaProcess, begin_java
-from replicator.jvm.references import ReleasedObjects
 from replicator.jvm.settings import session_conf
 
 _CODEGEN: Final = {
@@ -51,6 +51,7 @@ def build_session(config: Config, java: JavaProcess | None = None) -> SparkSessi
         if SparkContext._gateway is None:  # noqa: SLF001 no public way
             gateway = (java or begin_java(config)).gateway()
             ReleasedObjects(gateway)
+            Conversions(gateway)
             SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
         session = builder.getOrCreate()
     _remember_classes(session._jvm)  # noqa: SLF001 no public way

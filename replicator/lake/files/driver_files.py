@@ -6,15 +6,17 @@ the number of NaN values is missing, which readers then treat as unknown.
 
 import json
 import uuid
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from replicator.errors import LakeUnavailable
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.arrow_schemas import arrow_schema, field_id
 from replicator.lake.files.parquet import (
@@ -22,7 +24,6 @@ from replicator.lake.files.parquet import (
     WrittenFile,
     fitting,
     footer_of,
-    local_path,
     write_rows,
 )
 from replicator.lake.files.partitions import (
@@ -33,6 +34,7 @@ from replicator.lake.files.partitions import (
     split_by_partition,
 )
 from replicator.lake.files.time_partitions import TimePartitions
+from replicator.lake.reading.folders import local_path
 
 _CODEC: Final = "write.parquet.compression-codec"
 _CODECS: Final = {"zstd": "zstd", "gzip": "gzip", "snappy": "snappy", "uncompressed": "none", "lz4": "lz4"}
@@ -40,7 +42,6 @@ _BLOOM_FILTERS: Final = "write.parquet.bloom-filter-enabled.column."
 _KEPT_BYTES: Final = 100_000
 """Files of up to this size stay in memory until they are merged."""
 _FORMAT: Final = "write.format.default"
-_LARGE_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,26 +238,38 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
 
 
 def content_of(table: LakeTable, path: str) -> bytes:
-    """Return the content of a file of a table, which should be small: it passes through a socket.
+    """Return the content of a file of a table. One that is not local should be small: it passes through a socket.
 
     Raises:
         LakeUnavailable: it cannot be read.
     """
+    if (local := local_path(path)) is not None:
+        with _local_errors(local, "read"):
+            return local.read_bytes()
     failed = f"files of {table.name} cannot be read"
     with lake_errors(failed), closing(table.java.io().newInputFile(path).newStream()) as stream:
         return bytes(stream.readAllBytes())
+
+
+@contextmanager
+def _local_errors(path: Path, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LakeUnavailable(f"{path} cannot be {done}: {error.strerror}") from error
 
 
 def upload(table: LakeTable, path: str, content: bytearray) -> None:
     """Write a file.
 
     The table's own FileIO writes it, because that has the credentials of any object store. It gets the content as text
-    through a socket, so this process writes a large local file itself.
+    through a socket, so this process writes a local file itself.
     """
-    if len(content) >= _LARGE_BYTES and (local := local_path(path)) is not None:
-        local.parent.mkdir(parents=True, exist_ok=True)
-        with local.open("xb") as file:
-            file.write(content)
+    if (local := local_path(path)) is not None:
+        with _local_errors(local, "written"):
+            local.parent.mkdir(parents=True, exist_ok=True)
+            with local.open("xb") as file:
+                file.write(content)
         return
     with closing(table.java.io().newOutputFile(path).create()) as stream:
         stream.write(content)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from replicator.lake.files.time_partitions import TimePartitions
+from replicator.lake.reading.folders import local_path
 
 _MAGIC_BYTES: Final = 4
 """A Parquet file ends with its footer, the footer's length (four bytes) and the format's magic number."""
@@ -102,13 +103,6 @@ def footer_of(file: BinaryIO) -> bytes:
     (length,) = struct.unpack("<I", file.read(4))
     file.seek(-_MAGIC_BYTES - 4 - length, os.SEEK_END)
     return file.read(length)
-
-
-def local_path(path: str) -> Path | None:
-    """Return where a file of this machine is; None if it is elsewhere."""
-    if path.startswith("/"):
-        return Path(path)
-    return Path("/" + path.removeprefix("file:").lstrip("/")) if path.startswith("file:/") else None
 
 
 def write_rows(rows: pa.Table, sink: Any, codec: str) -> None:

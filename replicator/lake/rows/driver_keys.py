@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.arrow_schemas import arrow_type, field_id
 from replicator.lake.files.driver_files import content_of
-from replicator.lake.files.parquet import local_path
+from replicator.lake.reading.folders import local_path
 from replicator.lake.rows.keys import Words
 from replicator.lake.rows.locations import KeyColumns
 

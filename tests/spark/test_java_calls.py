@@ -1,9 +1,10 @@
-"""Java forgets the objects that Python no longer refers to."""
+"""Calls of Java are cheap: its objects are released in bulk, and plain arguments are passed on as they are."""
 
 import gc
+from datetime import UTC, datetime
 from typing import Any
 
-from replicator.jvm.references import ReleasedObjects
+from replicator.jvm.calls import Conversions, ReleasedObjects
 from tests.support.lake_harness import LakeHarness
 
 
@@ -22,3 +23,14 @@ def test_released_objects_are_forgotten_in_bulk_and_others_are_kept(lake: LakeHa
     assert not any(bindings.containsKey(each) for each in ids)
     kept.add("still there")
     assert list(kept) == ["still there"]
+
+
+def test_arguments_are_converted_as_before(lake: LakeHarness) -> None:
+    gateway: Any = lake.base.sparkContext._gateway
+    (conversions,) = gateway._gateway_client.converters
+    assert isinstance(conversions, Conversions)
+    given = gateway.jvm.java.util.ArrayList()
+    for value in ("text", 1, 2.5, True, None, [1, "a"], {"k": 2}, {3}, datetime(2026, 1, 2, tzinfo=UTC)):
+        given.add(value)
+    shown = "[text, 1, 2.5, true, null, [1, a], {k=2}, [3], 2026-01-02 00:00:00.0]"
+    assert given.toString() == shown
