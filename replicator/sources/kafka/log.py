@@ -32,6 +32,7 @@ class KafkaChangeLog:
         self.topic_prefix = log.topic_prefix
         self._admin = KafkaAdmin(log, timeout_s=PATIENT_S) if admin is None else admin
         self._consumer: Consumer | None = None
+        self._assigned_topics: set[str] = set()
         self._schema_offsets: dict[int, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._partitions: list[tuple[str, int]] = []
@@ -136,9 +137,15 @@ class KafkaChangeLog:
 
     def _assigned(self, ranges: Sequence[OffsetRange]) -> Consumer:
         """Assign this log's consumer to the start of `ranges`; created once, as that takes longer than a small read."""
-        if self._consumer is None:
-            with kafka_errors(self._log.bootstrap_servers):
+        topics = {r.topic for r in ranges}
+        with kafka_errors(self._log.bootstrap_servers):
+            if self._consumer is None:
                 self._consumer = Consumer(self._log.client_options() | dict(CONSUMER_OPTIONS))
+            elif unknown := topics - self._assigned_topics:
+                # Otherwise the client asks only a second later which broker has a topic that is new to it.
+                only = {"topic": unknown.pop()} if len(unknown) == 1 else {}
+                self._consumer.list_topics(**only, timeout=PATIENT_S)
+        self._assigned_topics |= topics
         self._consumer.assign([TopicPartition(r.topic, r.partition, r.start) for r in ranges])
         return self._consumer
 
