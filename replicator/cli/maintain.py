@@ -41,7 +41,7 @@ def maintain(
     from replicator.operations.maintain import maintain as maintain_lake
 
     settings, began = load(config), time.monotonic()
-    with progress_bar("reading the lake" if dry_run else "starting Spark", lines=not dry_run) as show:
+    with progress_bar("reading the lake", lines=not dry_run) as show:
         reports = maintain_lake(settings, chosen(tables, table), dry_run=dry_run, on_progress=show)
     print_maintenance(reports, settings.mirror.name, as_json=as_json, seconds=time.monotonic() - began)
     raise typer.Exit(1 if any(report.problems for report in reports) else 0)

@@ -13,7 +13,6 @@ from py4j.java_gateway import is_instance_of
 from replicator import failpoints
 from replicator.config import MaintenanceConfig
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
-from replicator.lake.properties import CREATED_KEY
 from replicator.lake.strategies.equality import drop_unused_equality_deletes
 from replicator.maintenance.history import MAINTAINED_KEY, STEP_KEY, StepRun, runs_to_json, step_runs
 from replicator.maintenance.plan import MOST_MANIFESTS, Step, TableFacts, expire_before, levels
@@ -287,22 +286,13 @@ class Maintenance:
 
         A folder with files of another table is left unchanged: the other table's files would be deleted.
         """
-        from replicator.lake.reading.folders import outside, owned_hint, sharing  # noqa: PLC0415
+        from replicator.maintenance.orphans import why_orphans_stay  # noqa: PLC0415 - `run` never deletes them
 
         location, io = str(self.table.java.location()), self.table.java.io()
-        if self.table.property("gc.enabled") == "false":
-            return StepReport(Step.ORPHANS, 0, skipped="the table property gc.enabled is false")
-        if self.folders is None:
-            return StepReport(Step.ORPHANS, 0, skipped="the folders of the other tables are unknown")
-        other = sharing(str(self.table.java.uuid()), location, self.folders)
-        if other is not None:
-            return StepReport(Step.ORPHANS, 0, skipped=f"{other} has files in the same folder, {location}")
-        problem = outside(location, self.table.property(CREATED_KEY), self.warehouse)
-        if problem is not None:
-            step = owned_hint(f"{self.table.namespace}.{self.table.name}", location)
-            return StepReport(
-                Step.ORPHANS, 0, skipped=f"the table's location is {location}: {problem}; {step}"
-            )
+        name, uuid = f"{self.table.namespace}.{self.table.name}", str(self.table.java.uuid())
+        skipped = why_orphans_stay(name, uuid, location, self.table.property, self.folders, self.warehouse)
+        if skipped is not None:
+            return StepReport(Step.ORPHANS, 0, skipped=skipped)
         action = self._actions().deleteOrphanFiles(self.table.java)
         action = action.olderThan(now_ms() - int(self.settings.orphan_age * 1000))
         # The table's own access to its files, if that can list a folder; Hadoop's needs settings of its own.

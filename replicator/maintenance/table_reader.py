@@ -151,10 +151,13 @@ def steps_due(
     due = due_steps(facts, merged, settings, now)
     if table.properties.get("gc.enabled", "").lower() == "false":
         due = tuple(step for step in due if step is not Step.EXPIRE)
+    return (*due, Step.MANIFESTS) if has_many_manifests(table) else due
+
+
+def has_many_manifests(table: TableMetadata) -> bool:
+    """Return whether the manifests of the current snapshot are to be rewritten. Raises as `read_manifests`."""
     snapshot = table.snapshot
-    if snapshot is not None and len(read_manifests(table.files, snapshot.manifest_list)) > MOST_MANIFESTS:
-        due = (*due, Step.MANIFESTS)
-    return due
+    return snapshot is not None and len(read_manifests(table.files, snapshot.manifest_list)) > MOST_MANIFESTS
 
 
 def read_facts(table: TableMetadata) -> TableFacts:

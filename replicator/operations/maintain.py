@@ -1,5 +1,6 @@
 """Maintain all lake tables of a mirror on request: merge files, delete old snapshots and files without a snapshot.
 
+Which tables need nothing is found without Java, which is started for the others only.
 The mirror may run meanwhile. It then plans a batch again that conflicts with this command, and this command repeats a
 step that conflicts with a batch.
 """
@@ -20,11 +21,13 @@ from replicator.lake.reading.folders import TableFolders
 from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata
 from replicator.log_tables.retention import delete_expired, expired_before
+from replicator.maintenance.orphans import may_have_orphans, why_orphans_stay
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport
 from replicator.maintenance.steps import Maintenance, table_facts
 from replicator.maintenance.table_reader import (
     Target,
+    has_many_manifests,
     mirror_tables,
     read_facts,
     read_namespaces,
@@ -107,8 +110,8 @@ def maintain(
 ) -> tuple[TableReport, ...]:
     """Carry out the due maintenance of the lake tables; with `patterns`, only of source tables that one matches.
 
-    With `dry_run`, nothing is changed, and Java is not started. `on_progress` is called with a text and the number of
-    tables that are done and in all.
+    Java is started for the tables that may need something. With `dry_run`, nothing is changed, and it is not started.
+    `on_progress` is called with a text and the number of tables that are done and in all.
 
     Raises:
         UsageError: a pattern matches no table, or the tables belong to another mirror.
@@ -118,12 +121,18 @@ def maintain(
     found = _tables(config, patterns)
     if not found:
         return ()
-    if dry_run:
-        with open_metadata(config.lake):
+    with open_metadata(config.lake):
+        if dry_run:
             return tuple(_planned(config, target, table) for target, table in found)
-    with running_session(config) as spark:
-        lake = Lake(spark)
-        return maintain_tables(config, lake, [target for target, _ in found], on_progress=on_progress)
+        folders = _known_folders(config)
+        reports = {target: _settled(config, target, table, folders) for target, table in found}
+    if left := [target for target, report in reports.items() if report is None]:
+        on_progress("starting Spark", 0, len(left))
+        with running_session(config) as spark:
+            maintained = maintain_tables(config, Lake(spark), left, on_progress=on_progress)
+        by_name = {report.table: report for report in maintained}
+        reports = {target: report or by_name.get(str(target)) for target, report in reports.items()}
+    return tuple(report for report in reports.values() if report is not None)
 
 
 def maintain_tables(
@@ -163,6 +172,32 @@ def _expired(config: Config, lake: Lake, target: Target) -> list[StepReport]:
         return []
     files = delete_expired(lake, table, settings, before)
     return [StepReport(Step.PARTITIONS, files)] if files else []
+
+
+def _settled(
+    config: Config, target: Target, table: TableMetadata, folders: Sequence[TableFolders] | LakeUnavailable
+) -> TableReport | None:
+    """Return the report of a table in which no step would change anything; None if that is not certain without Java.
+
+    See `maintain_table` for `folders`.
+    """
+    settings, facts, now = settings_of(config, target), read_facts(table), now_ms()
+    expires = any(log.table == str(target) and expired_before(log, now) for log in config.log_tables)
+    if isinstance(folders, LakeUnavailable) or expires or due_steps(facts, MergedFiles(), settings, now):
+        return None
+    try:
+        uuid, location = table.values["table-uuid"], table.values["location"]
+        skipped = why_orphans_stay(
+            str(target), uuid, location, table.properties.get, folders, config.lake.warehouse
+        )
+        searches = skipped is None and may_have_orphans(table, now - int(settings.orphan_age * 1000))
+        if searches or has_many_manifests(table):
+            return None
+    except Exception:  # noqa: BLE001 - Java may be able to read it, or says what is wrong
+        return None
+    size = TableSize.of(facts)
+    done = (StepReport(Step.MANIFESTS, 0), StepReport(Step.ORPHANS, 0, skipped=skipped))
+    return TableReport(str(target), target.source, size, size, done=done)
 
 
 def _known_folders(config: Config) -> tuple[TableFolders, ...] | LakeUnavailable:

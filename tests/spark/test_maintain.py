@@ -1,6 +1,7 @@
 """`replicator maintain`: the lake becomes small, and its content stays the same."""
 
 import base64
+import contextlib
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from replicator.lake.reading.folder_reader import read_folders
 from replicator.maintenance.plan import Step
 from replicator.maintenance.steps import Maintenance
 from replicator.maintenance.table_reader import Target
+from replicator.operations import maintain as operation
 from replicator.operations.drop import plan_drop
 from replicator.operations.maintain import TableReport, maintain_table, maintain_tables
 from replicator.operations.status.mirror_status import TableMaintenance
@@ -163,6 +165,49 @@ def test_maintain_as_a_command_shows_what_is_due_then_does_it(lake: LakeHarness)
     assert done[0]["after"]["delete_files"] == 1
     assert "write.delete.granularity" not in table(lake).properties
     assert contents(lake) == before
+
+
+def test_a_lake_that_needs_nothing_has_the_same_report_without_spark(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first maintenance, and after one that merged files, applied deletes and deleted snapshots."""
+    idle = disabled(lake, merge_files=100, max_snapshots=100)
+    write_commits(lake, idle, 6, LARGE)
+    opened = Lake(lake.session(idle))
+    started: list[Config] = []
+
+    def reports() -> tuple[TableReport, ...]:
+        for path in files(lake):
+            os.utime(path, (time.time() - 4 * DAY,) * 2)
+        return operation.maintain(idle)
+
+    def session(config: Config) -> Any:
+        started.append(config)
+        return contextlib.nullcontext(opened.spark)
+
+    monkeypatch.setattr(operation, "running_session", session)
+    without_spark = reports()
+    assert started == []
+    assert without_spark == tuple(maintained(lake, idle).values())
+    maintained(lake, disabled(lake, merge_files=2, max_snapshots=2, delete_ratio=0.01))
+    without_spark = reports()
+    assert started == []
+    assert without_spark == tuple(maintained(lake, idle).values())
+
+    old = orphan(table(lake), "old.parquet", 4)
+    (checksum := old.with_name(".old.parquet.crc")).touch()
+    found = reports()
+    assert len(started) == 1
+    assert step(found[0], Step.ORPHANS).rewritten == 1
+    assert found[1] == without_spark[1]
+    assert not old.exists()
+    # Hadoop removes the checksum with its file. One without a file is none of its files.
+    assert not checksum.exists()
+    checksum.touch()
+    reports()
+    assert len(started) == 1
+    assert step(maintained(lake, idle)["shop.orders"], Step.ORPHANS).rewritten == 0
+    assert checksum.exists()
 
 
 def test_maintain_repeats_a_step_when_the_mirror_commits_meanwhile(lake: LakeHarness) -> None:

@@ -55,7 +55,7 @@ def test_maintain_prints_each_table_before_and_after(cli: Any, config: Path, cal
     head, row, summary, note = ran.out.splitlines()
     assert summary.startswith("1 table maintained in ")
     assert summary.endswith("1 changed: 29 data files, -1 snapshots and 1.6 MB of live files fewer.")
-    assert ran.err.splitlines() == ["starting Spark", "shop.orders (0 of 1 done)"]
+    assert ran.err.splitlines() == ["reading the lake", "shop.orders (0 of 1 done)"]
     assert " ".join(head.split()) == "table data files delete files deleted rows snapshots size done"
     assert " ".join(row.split()) == (
         "shop.orders 30 → 1 29 → 0 29 → 0 3 → 4 2.5 MB → 0.9 MB merge data files (30 → 1)"

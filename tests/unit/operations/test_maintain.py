@@ -1,6 +1,9 @@
 """Which tables `maintain` visits and what is due in them. The lake is a real one, written by PyIceberg without Java."""
 
+import os
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from replicator.maintenance.plan import Step
 from replicator.maintenance.reports import StepReport
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker, PartitionProgress
 from replicator.model.table import SOURCE_KEY
+from replicator.operations import maintain as operation
 from replicator.operations.maintain import is_conflict, maintain, without_conflicts
 from tests.support.config import minimal_config
 
@@ -132,6 +136,106 @@ def test_read_folders_returns_the_tables_of_all_namespaces(config: Config, lake:
     found = {table.name: table for table in read_folders(config.lake)}
     assert found["other.inner.t"].folders == ("file:///there",)
     assert found["shop.orders"].uuid == str(lake.load_table(("shop", "orders")).metadata.table_uuid)
+
+
+def age(folder: Path) -> None:
+    """Make all files in a folder four days old: older than `orphan_age`."""
+    for path in folder.rglob("*"):
+        os.utime(path, (time.time() - 4 * 86_400,) * 2)
+
+
+@pytest.fixture
+def given_to_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tables for which `maintain` started Spark."""
+    given: list[str] = []
+
+    def maintain_tables(config: Any, lake: Any, targets: Any, **_: Any) -> tuple[()]:
+        given.extend(map(str, targets))
+        return ()
+
+    monkeypatch.setattr(operation, "running_session", lambda _: nullcontext())
+    monkeypatch.setattr(operation, "Lake", lambda _: None)
+    monkeypatch.setattr(operation, "maintain_tables", maintain_tables)
+    return given
+
+
+def test_maintain_starts_no_spark_when_no_step_would_do_anything(
+    config: Config, lake: SqlCatalog, given_to_spark: list[str], tmp_path: Path
+) -> None:
+    write(lake, "shop", "orders", 2)
+    write(lake, "shop_changes", "orders", 1)
+    age(tmp_path / "lake")
+    data = tmp_path / "lake/shop/orders/data"
+    (data / "young.parquet").touch()
+    (data / ".old.parquet.crc").touch()
+    os.utime(data / ".old.parquet.crc", (1, 1))
+    reports = maintain(config)
+    assert given_to_spark == []
+    assert [(report.table, report.due, report.problems) for report in reports] == [
+        ("shop.orders", (), {}),
+        ("shop_changes.orders", (), {}),
+    ]
+    assert reports[0].before == reports[0].after
+    assert reports[0].done == (StepReport(Step.MANIFESTS, 0), StepReport(Step.ORPHANS, 0))
+
+
+def with_a_merge_due(lake: SqlCatalog, folder: Path) -> None:
+    lake.load_table(("shop", "orders")).append(pa.table({"id": [3]}))
+
+
+def with_an_old_file(lake: SqlCatalog, folder: Path) -> None:
+    (folder / "data/.hidden").touch()
+
+
+def with_a_link(lake: SqlCatalog, folder: Path) -> None:
+    (folder / "data/link").symlink_to(folder)
+
+
+def with_a_missing_list(lake: SqlCatalog, folder: Path) -> None:
+    (folder / "data/old").touch()
+    next(folder.glob("metadata/snap-*.avro")).unlink()
+
+
+def with_another_word_for_false(lake: SqlCatalog, folder: Path) -> None:
+    lake.load_table(("shop", "orders")).transaction().set_properties(
+        {"gc.enabled": "FALSE"}
+    ).commit_transaction()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [with_a_merge_due, with_an_old_file, with_a_link, with_a_missing_list, with_another_word_for_false],
+)
+def test_maintain_starts_spark_only_for_tables_that_may_need_it(
+    config: Config,
+    lake: SqlCatalog,
+    given_to_spark: list[str],
+    tmp_path: Path,
+    change: Callable[[SqlCatalog, Path], None],
+) -> None:
+    write(lake, "shop", "orders", 2)
+    write(lake, "shop_changes", "orders", 1)
+    change(lake, tmp_path / "lake/shop/orders")
+    age(tmp_path / "lake")
+    shown: list[tuple[Any, ...]] = []
+    reports = maintain(config, on_progress=lambda *show: shown.append(show))
+    assert given_to_spark == ["shop.orders"]
+    assert [report.table for report in reports] == ["shop_changes.orders"]
+    assert shown == [("starting Spark", 0, 1)]
+
+
+def test_maintain_starts_no_spark_for_orphan_files_that_stay_anyway(
+    config: Config, lake: SqlCatalog, given_to_spark: list[str], tmp_path: Path
+) -> None:
+    write(lake, "shop", "orders", 1)
+    with_an_old_file(lake, tmp_path / "lake/shop/orders")
+    age(tmp_path / "lake")
+    lake.create_table(("shop", "other"), pa.schema([("id", pa.int64())]), f"file://{tmp_path}/lake/shop")
+    (report,) = maintain(config)
+    assert given_to_spark == []
+    assert report.done[1].skipped == (
+        f"shop.other has files in the same folder, {lake.load_table(('shop', 'orders')).location()}"
+    )
 
 
 class JavaError:
