@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from replicator.config import KafkaLog
 from replicator.sources.kafka.admin import QUIET
@@ -45,10 +45,10 @@ def _first_messages(log: KafkaLog, wanted: Mapping[tuple[str, int], int]) -> Ite
     consumer = Consumer(log.client_options() | dict(_OPTIONS))
     try:
         left = set(wanted)
-        consumer.assign([TopicPartition(*p, offset or OFFSET_BEGINNING) for p, offset in wanted.items()])
+        consumer.assign([TopicPartition(*p, offset) for p, offset in wanted.items()])
         deadline = time.monotonic() + _WAIT_S
         while left and time.monotonic() < deadline:
-            for message in consumer.consume(1_000, 0.1):
+            for message in consumer.consume(len(left), 0.1):
                 partition = (message.topic() or "", message.partition() or 0)
                 if message.error() is None and partition in left:
                     left.discard(partition)
