@@ -5,23 +5,22 @@ up to the end of the binlog, all changes up to there are before the ends of the 
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Final
-
-from sqlalchemy import Connection, text
+from typing import TYPE_CHECKING, Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, LogError, ReplicatorError
 from replicator.model.binlog import ConnectorOffset
 from replicator.model.common import quoted
 from replicator.model.table import TableId, topic_name
-from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.policy import MISSING, UNREACHABLE, Observation
-from replicator.sources.connector.settings import connect_client
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
-from replicator.sources.mysql.connection import connect, read_binlog_end
-from replicator.sources.mysql.tables import tables_in_source
 from replicator.sources.source_view import Ends, SourceView
+
+if TYPE_CHECKING:
+    from replicator.sources.connector.connect import KafkaConnect
+    from replicator.sources.mysql.connection import Ask
 
 _SLOW_S: Final = 30
 _LOOKED_AT: Final = 200
@@ -30,29 +29,54 @@ _LOOKED_AT: Final = 200
 
 def read_servers(config: Config, log: KafkaLog, kafka_timeout_s: float | None) -> SourceView:
     """Query all servers. A server that cannot be reached is recorded and raises no error."""
-    client, prefix = connect_client(config), log.topic_prefix
-    if client is None:
-        return _with_log(SourceView(""), log, kafka_timeout_s)
-    view = SourceView("", is_asked=True)
-    try:
-        with connect(config.source, read_timeout=_SLOW_S) as connection:
-            view = replace(view, end=read_binlog_end(connection))
-            tables = tables_in_source(connection, config)
-            view = _with_log(_with_connector(view, client, prefix), log, kafka_timeout_s)
-            return _with_missing(view, connection, tables)
-    except (ReplicatorError, ValueError) as error:
-        problem = error.message if isinstance(error, ReplicatorError) else str(error)
-        view = replace(view, source_problem=problem)
-    return _with_log(_with_connector(view, client, prefix), log, kafka_timeout_s)
+    view = SourceView(f"{log.topic_prefix}.", is_asked=log.connect_url is not None)
+    with ThreadPoolExecutor(2) as pool:
+        # Importing the clients, connecting, and waiting for a server that is down take longer than the questions.
+        kafka = pool.submit(_kafka, log, kafka_timeout_s or QUICK_S)
+        if not view.is_asked:
+            return _with_log(view, kafka)
+        connector = pool.submit(_connector, config, log.topic_prefix)
+        from replicator.sources.mysql.connection import asking, binlog_end, tables_for  # noqa: PLC0415
+
+        try:
+            with asking(config.source, read_timeout=_SLOW_S) as ask:
+                view = replace(view, end=binlog_end(ask))
+                tables = tables_for(config, ask)
+                view = _with_log(_with_connector(view, connector), kafka)
+                return _with_missing(view, ask, tables)
+        except (ReplicatorError, ValueError) as error:
+            problem = error.message if isinstance(error, ReplicatorError) else str(error)
+            view = replace(view, source_problem=problem)
+        return _with_log(_with_connector(view, connector), kafka)
 
 
-def _with_connector(view: SourceView, client: KafkaConnect, topic_prefix: str) -> SourceView:
+def _connector(config: Config, topic_prefix: str) -> "tuple[KafkaConnect, str, Observation] | None":
+    """Return the client, the connector's name and its state; None if there is no connector. Raises ConnectError."""
+    from replicator.sources.connector.settings import connect_client  # noqa: PLC0415
+
+    client = connect_client(config)
+    if client is None or (found := client.find(topic_prefix)) is None:
+        return None
+    return client, found.name, Observation.of(found.state)
+
+
+def _kafka(log: KafkaLog, timeout_s: float) -> KafkaAdmin:
+    """Connect to Kafka. Raises LogError."""
+    admin = KafkaAdmin(log, timeout_s=timeout_s)
+    admin.connect()
+    return admin
+
+
+def _with_connector(
+    view: SourceView, connector: "Future[tuple[KafkaConnect, str, Observation] | None]"
+) -> SourceView:
     try:
-        found = client.find(topic_prefix)
+        found = connector.result()
         if found is None:
             return replace(view, connector=Observation(MISSING))
-        view = replace(view, connector=Observation.of(found.state))
-        offset = client.offset(found.name)
+        client, name, seen = found
+        view = replace(view, connector=seen)
+        offset = client.offset(name)
         return replace(view, offset=None if offset is None else ConnectorOffset.from_json(offset))
     except ConnectError as error:
         return replace(view, connector=Observation(UNREACHABLE, error.message))
@@ -60,21 +84,20 @@ def _with_connector(view: SourceView, client: KafkaConnect, topic_prefix: str) -
         return view
 
 
-def _with_log(view: SourceView, log: KafkaLog, kafka_timeout_s: float | None) -> SourceView:
-    view = replace(view, prefix=f"{log.topic_prefix}.")
+def _with_log(view: SourceView, kafka: Future[KafkaAdmin]) -> SourceView:
     try:
-        return replace(view, ends=_kafka_ends(log, kafka_timeout_s))
+        return replace(view, ends=_ends(kafka.result(), view.prefix))
     except LogError as error:
         return replace(view, log_problem=error.message)
 
 
-def _kafka_ends(log: KafkaLog, timeout_s: float | None) -> Ends:
-    admin = KafkaAdmin(log, timeout_s=timeout_s or QUICK_S)
-    topics = {name: ps for name, ps in admin.partitions().items() if name.startswith(f"{log.topic_prefix}.")}
+def _ends(admin: KafkaAdmin, prefix: str) -> Ends:
+    # Topics may be new since the connection was opened.
+    topics = {name: ps for name, ps in admin.partitions().items() if name.startswith(prefix)}
     return admin.end_offsets((name, partition) for name, ps in topics.items() for partition in ps)
 
 
-def _with_missing(view: SourceView, connection: Connection, tables: Sequence[TableId]) -> SourceView:
+def _with_missing(view: SourceView, ask: "Ask", tables: Sequence[TableId]) -> SourceView:
     """Classify tables without events as empty or unread: a snapshot creates no topic for an empty table."""
     if view.ends is None:
         return view
@@ -83,13 +106,6 @@ def _with_missing(view: SourceView, connection: Connection, tables: Sequence[Tab
     unread: list[str] = []
     missing = [t for t in tables if view.prefix + topic_name(t) not in written]
     for table in missing[:_LOOKED_AT]:
-        has_rows = connection.scalar(
-            text(f"SELECT EXISTS (SELECT 1 FROM {_escaped(table.database, table.name)})")
-        )
+        [[has_rows]] = ask(f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})")
         (unread if has_rows else empty).append(str(table))
     return replace(view, empty=tuple(empty), unread=tuple(unread))
-
-
-def _escaped(*names: str) -> str:
-    """Quote a name for SQL text in which a colon starts a parameter."""
-    return quoted(*names).replace(":", "\\:")

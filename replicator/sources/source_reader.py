@@ -4,8 +4,6 @@ from dataclasses import replace
 
 from replicator.config import ArchiveLog, Config, KafkaLog
 from replicator.errors import LogError
-from replicator.sources.archive.reader import ArchiveReader
-from replicator.sources.archive.storage import open_storage
 from replicator.sources.source_view import SourceView
 
 
@@ -20,6 +18,9 @@ def read_source(config: Config, *, kafka_timeout_s: float | None = None) -> Sour
 
 
 def _archive(config: Config, log: ArchiveLog) -> SourceView:
+    from replicator.sources.archive.reader import ArchiveReader  # noqa: PLC0415 - Kafka does not need them
+    from replicator.sources.archive.storage import open_storage  # noqa: PLC0415
+
     view = SourceView(f"{log.topic_prefix}." if log.topic_prefix else "")
     try:
         archive = ArchiveReader(open_storage(log.path, config.lake.catalog_options))

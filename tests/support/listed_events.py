@@ -72,11 +72,13 @@ class ListingServer:
     def execution_options(self, **_: object) -> None:
         return None
 
-    def scalar(self, statement: object) -> str:
-        return self.uuid if "server_uuid" in str(statement) else "9.7.0"
+    def scalar(self, _: object) -> str:
+        return self.uuid
 
     def execute(self, statement: object) -> Rows:
         name = list(self.files)[-1]
+        if "VERSION" in str(statement):
+            return Rows([("9.7.0",)])
         if "referential_constraints" in str(statement):
             return Rows(self.cascades)
         if "STATUS" in str(statement):

@@ -72,6 +72,8 @@ def translated(error: KafkaError, servers: str) -> ConfigError | LogUnavailable:
 
 QUICK_S: Final = 5.0
 """Timeout of commands that report what they find, unavailable brokers included."""
+_REFUSED_S: Final = 1.0
+"""For how long they try brokers that refuse. Of a name with two addresses, the first one may refuse."""
 PATIENT_S: Final = 20.0
 """Timeout of processes that need the answer."""
 
@@ -99,7 +101,7 @@ _UNREADABLE: Final = frozenset(
     }
 )
 _NO_ID: Final = str(Uuid(0, 0))
-_REMEMBERED: Final = 16
+_REMEMBERED: Final = 128
 """Maximum number of failed connection attempts remembered for a message."""
 
 
@@ -121,9 +123,25 @@ class KafkaAdmin:
         self._client = self._connected(log) if client is None else client
 
     def _connected(self, log: KafkaLog) -> AdminClient:
-        own = {"socket.timeout.ms": round(self._timeout_s * 1000), "error_cb": self._attempts.append}
+        own = {
+            "socket.timeout.ms": round(self._timeout_s * 1000),
+            # Half of it passes before a new client connects.
+            "reconnect.backoff.ms": round(self._timeout_s * 10),
+            "error_cb": self._attempts.append,
+        }
         with kafka_errors(self._servers):
             return AdminClient(log.client_options() | dict(QUIET) | own)
+
+    def connect(self) -> None:
+        """Open the first connection, and give up early if no broker accepts one."""
+        # Attempts since the client was created count: that all brokers are down is said only once.
+        with kafka_errors(self._servers, self._cause):
+            try:
+                self._client.list_topics(timeout=min(_REFUSED_S, self._timeout_s))
+            except KafkaException:
+                if self._all_refuse() or self._timeout_s <= _REFUSED_S:
+                    raise
+                self._client.list_topics(timeout=self._timeout_s - _REFUSED_S)
 
     def partitions(self) -> dict[str, list[int]]:
         """Return the partitions of every topic that is available."""
@@ -200,6 +218,11 @@ class KafkaAdmin:
         self._client.poll(0)
         self._attempts.clear()
         return kafka_errors(self._servers, self._cause)
+
+    def _all_refuse(self) -> bool:
+        """Whether the attempts to connect to all brokers failed; a broker that is slow has not failed."""
+        self._client.poll(0)
+        return any(e.code() == KafkaError._ALL_BROKERS_DOWN for e in self._attempts)  # noqa: SLF001
 
     def _cause(self) -> KafkaError | None:
         """Return why the last connection attempt failed; None if there was none."""

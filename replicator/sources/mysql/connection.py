@@ -5,20 +5,25 @@ and results have the meaning that the engine assumes only with these.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlencode
 
-from sqlalchemy import URL, Connection, create_engine, text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
+import pymysql
 
-from replicator.config import SecretRef, SourceConfig, SourceUrl
+from replicator.config import Config, SecretRef, SourceConfig, SourceUrl
 from replicator.errors import LoginRefused, PrivilegeError, ReplicatorError, SourceError, SourceUnavailable
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
+from replicator.model.table import TableId
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Ask: TypeAlias = Callable[[str], Sequence[Sequence[Any]]]
+"""Sends a statement as it is, and returns its rows."""
 
 _SETTINGS: Final[Mapping[str, str]] = {
     # TIMESTAMPs are read and compared in UTC.
@@ -103,7 +108,7 @@ class MySqlServer:
 
 
 @contextmanager
-def connect(source: SourceConfig, *, read_timeout: float | None = None) -> Iterator[Connection]:
+def connect(source: SourceConfig, *, read_timeout: float | None = None) -> "Iterator[Connection]":
     """Open a connection to the source; see `connect_to`."""
     with connect_to(MySqlServer.of(source), read_timeout=read_timeout) as connection:
         yield connection
@@ -112,67 +117,119 @@ def connect(source: SourceConfig, *, read_timeout: float | None = None) -> Itera
 @contextmanager
 def connect_to(
     server: MySqlServer, *, connect_timeout: float = _CONNECT_TIMEOUT, read_timeout: float | None = None
-) -> Iterator[Connection]:
+) -> "Iterator[Connection]":
     """Open a connection to a server and close it at the end. A response may take `read_timeout` seconds.
 
     Raises SourceUnavailable if the server cannot be reached or refuses the login, and PrivilegeError if a
     statement inside needs a privilege that the user lacks.
     """
-    address = server.url
-    password = None if server.password is None else server.password.reveal().get_secret_value()
-    url = URL.create(
-        "mysql+pymysql",
-        address.user,
-        password,
-        address.host,
-        address.port,
-        address.database,
-        {"charset": "utf8mb4"},
+    # SQLAlchemy and its dialect take a third of a second to import; `asking` needs neither.
+    from sqlalchemy import create_engine  # noqa: PLC0415
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    arguments = _arguments(server, connect_timeout, read_timeout)
+    engine = create_engine("mysql+pymysql://", poolclass=NullPool, connect_args=arguments)
+    try:
+        with _explained(server, DBAPIError), engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def asking(source: SourceConfig, *, read_timeout: float) -> Iterator[Ask]:
+    """Open a connection for a few questions, with PyMySQL alone. Raises what `connect_to` raises."""
+    server = MySqlServer.of(source)
+    arguments = _arguments(server, _CONNECT_TIMEOUT, read_timeout)
+    with _explained(server, pymysql.Error), closing(pymysql.connect(**arguments)) as connection:
+
+        def ask(statement: str) -> Sequence[Sequence[Any]]:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
+                return tuple(cursor.fetchall())
+
+        yield ask
+
+
+def asked(connection: "Connection") -> Ask:
+    """Return how to ask over an open connection of SQLAlchemy."""
+    from sqlalchemy import text  # noqa: PLC0415
+
+    return lambda statement: connection.execute(text(statement)).all()
+
+
+def server_version(connection: "Connection") -> tuple[int, ...]:
+    """Return the three numbers of the server's version."""
+    return _version(asked(connection))
+
+
+def _version(ask: Ask) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", str(ask("SELECT VERSION()")[0][0]))[:3]))
+
+
+def read_binlog_end(connection: "Connection") -> BinlogEnd:
+    """Read the end of the server's binlog.
+
+    Raises:
+        SourceError: the server writes no binlog.
+    """
+    return binlog_end(asked(connection))
+
+
+def binlog_end(ask: Ask) -> BinlogEnd:
+    """Do the same as `read_binlog_end`."""
+    rows = ask("SHOW BINARY LOG STATUS" if _version(ask) >= (8, 2) else "SHOW MASTER STATUS")
+    if not rows:
+        raise SourceError(
+            "the server writes no binlog", "run: replicator check, which explains how to enable it"
+        )
+    row = rows[0]
+    gtids = str(row[4] or "") if len(row) > 4 else ""
+    return BinlogEnd(str(row[0]), int(row[1]), GtidSet.parse(gtids) if gtids.strip() else None)
+
+
+def tables_for(config: Config, ask: Ask) -> list[TableId]:
+    """Return the tables that the source has and the mirror includes."""
+    rows = ask(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
     )
-    arguments = {
+    found = sorted(TableId(str(database), str(name)) for database, name in rows)
+    return [table for table in found if config.includes(str(table))]
+
+
+def _arguments(server: MySqlServer, connect_timeout: float, read_timeout: float | None) -> dict[str, Any]:
+    """Return the arguments of PyMySQL's `connect`."""
+    url, password = server.url, server.password
+    return {
+        "host": url.host,
+        "port": url.port,
+        "user": url.user,
+        "password": "" if password is None else password.reveal().get_secret_value(),
+        "database": url.database,
+        "charset": "utf8mb4",
         "connect_timeout": connect_timeout,
         "read_timeout": read_timeout,
         "init_command": SESSION,
         # Otherwise PyMySQL encrypts the connection if the server can.
         "ssl_disabled": not server.encrypted,
     }
-    engine = create_engine(url, poolclass=NullPool, connect_args=arguments)
+
+
+@contextmanager
+def _explained(server: MySqlServer, failure: type[Exception]) -> Iterator[None]:
     try:
-        with engine.connect() as connection:
-            yield connection
-    except DBAPIError as error:
-        raise _explained(error, server) from error
+        yield
+    except failure as error:
+        raise _explanation(error, server) from error
     except RuntimeError as error:
         # PyMySQL raises this if a login needs RSA without TLS and the package for it is missing.
-        raise SourceUnavailable(f"cannot log in to {address}: {error}") from error
-    finally:
-        engine.dispose()
+        raise SourceUnavailable(f"cannot log in to {server.url}: {error}") from error
 
 
-def server_version(connection: Connection) -> tuple[int, ...]:
-    """Return the three numbers of the server's version."""
-    return tuple(map(int, re.findall(r"\d+", str(connection.scalar(text("SELECT VERSION()"))))[:3]))
-
-
-def read_binlog_end(connection: Connection) -> BinlogEnd:
-    """Read the end of the server's binlog.
-
-    Raises:
-        SourceError: the server writes no binlog.
-    """
-    statement = "SHOW BINARY LOG STATUS" if server_version(connection) >= (8, 2) else "SHOW MASTER STATUS"
-    row = connection.execute(text(statement)).first()
-    if row is None:
-        raise SourceError(
-            "the server writes no binlog", "run: replicator check, which explains how to enable it"
-        )
-    gtids = str(row[4] or "") if len(row) > 4 else ""
-    return BinlogEnd(str(row[0]), int(row[1]), GtidSet.parse(gtids) if gtids.strip() else None)
-
-
-def _explained(error: Exception, server: MySqlServer) -> ReplicatorError:
+def _explanation(error: Exception, server: MySqlServer) -> ReplicatorError:
     url, (url_key, password_key) = server.url, server.keys
-    arguments = getattr(getattr(error, "orig", None), "args", ())
+    arguments = getattr(getattr(error, "orig", error), "args", ())
     code = arguments[0] if arguments and isinstance(arguments[0], int) else 0
     reason = str(arguments[-1]) if arguments else str(error)
     if code in _ACCESS_DENIED:

@@ -13,7 +13,7 @@ from replicator.model.common import matches
 from replicator.model.table import TableId
 from replicator.schema.ddl.dml import ChangedTables
 from replicator.sources.binlog.deviations import Cascade, changed_children
-from replicator.sources.mysql.connection import connect
+from replicator.sources.mysql.connection import asked, connect, tables_for
 
 
 def included_tables(config: Config) -> list[TableId]:
@@ -53,11 +53,7 @@ def merge_tables(config: Config) -> list[TableId]:
 
 def tables_in_source(connection: Connection, config: Config) -> list[TableId]:
     """Return the tables that the source has and the mirror includes."""
-    rows = connection.execute(
-        text("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'")
-    )
-    found = sorted(TableId(str(database), str(name)) for database, name in rows)
-    return [table for table in found if config.includes(str(table))]
+    return tables_for(config, asked(connection))
 
 
 def selected_tables(tables: Sequence[TableId], patterns: Collection[str]) -> list[TableId]:

@@ -28,7 +28,8 @@ namespace = "shop"
 """
 LOGS = {
     "archive": 'kind = "archive"\npath = "recorded"',
-    "kafka": 'kind = "kafka"\nbootstrap_servers = "127.0.0.1:9"\ntopic_prefix = "p"',
+    "kafka": 'kind = "kafka"\nbootstrap_servers = "127.0.0.1:9"\ntopic_prefix = "p"\n'
+    'connect_url = "http://127.0.0.1:9"',
 }
 ROWS = ("duckdb", "numpy", "pandas", "pyarrow", "pyiceberg.catalog", "pyiceberg.table", "pyspark")
 SERVERS = ("confluent_kafka", "pymysql", "requests", "sqlalchemy")
@@ -44,7 +45,7 @@ print("loaded:", *sys.modules)
 """
 
 
-@pytest.mark.parametrize(("log", "unwanted"), [("archive", ROWS + SERVERS), ("kafka", ROWS)])
+@pytest.mark.parametrize(("log", "unwanted"), [("archive", ROWS + SERVERS), ("kafka", (*ROWS, "sqlalchemy"))])
 def test_status_and_pipeline_list_load_no_large_library(
     tmp_path: Path, lake: SqlCatalog, log: str, unwanted: tuple[str, ...]
 ) -> None:

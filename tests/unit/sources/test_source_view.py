@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.sources.connector.policy import MISSING, UNREACHABLE
+from replicator.sources.kafka.admin import KafkaAdmin
+from replicator.sources.mysql import connection
 from replicator.sources.source_reader import read_source
 from replicator.sources.source_view import SourceView
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
+from tests.support.mock_broker import MockBroker
 
 FIND = "GET /connectors?expand=info&expand=status"
 
@@ -68,6 +72,44 @@ def test_read_source_reads_the_connector_when_mysql_is_unavailable(connect: Conn
     assert found.offset == ConnectorOffset("b.000001", 4)
     assert found.connector is not None
     assert (found.connector.state, found.connector.reason) == ("FAILED", "Connection refused ***")
+
+
+def test_what_the_topics_have_is_read_after_the_position_of_the_connector_and_that_after_the_end_of_the_binlog(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = MockBroker()
+    broker.send("shop.shop.orders", b"1")
+    read = config(connect.url)
+    log = read.log.model_copy(update={"bootstrap_servers": broker.servers})
+    offsets = "GET /connectors/mine/offsets"
+    connect.reply(FIND, 200, {"mine": {"info": {"config": {"topic.prefix": "shop"}}}})
+    connect.reply(offsets, 200, {"offsets": [{"offset": {"file": "b.000001", "pos": 4}}]})
+
+    def ask(statement: str) -> list[tuple[object, ...]]:
+        assert connect.count(offsets) == ("EXISTS" in statement)
+        if "information_schema" in statement:
+            return [("shop", "orders"), ("shop", "a:b"), ("shop", "c%d")]
+        answers: dict[str, list[tuple[object, ...]]] = {
+            "SELECT VERSION()": [("8.4.1-log",)],
+            "SHOW BINARY LOG STATUS": [("b.000001", 4, "", "", "")],
+            "SELECT EXISTS (SELECT 1 FROM `shop`.`a:b`)": [(0,)],
+            "SELECT EXISTS (SELECT 1 FROM `shop`.`c%d`)": [(1,)],
+        }
+        return answers[statement]
+
+    def end_offsets(self: KafkaAdmin, partitions: Any) -> dict[tuple[str, int], int]:
+        assert connect.count(offsets) == 1
+        return ends(self, partitions)
+
+    ends = KafkaAdmin.end_offsets
+    monkeypatch.setattr(KafkaAdmin, "end_offsets", end_offsets)
+    monkeypatch.setattr(connection, "asking", lambda *_, **__: nullcontext(ask))
+    found = read_source(read.model_copy(update={"log": log}))
+    assert found.log_is_complete
+    assert found.ends is not None
+    assert found.ends["shop.shop.orders", 0] == 1
+    assert (found.log_problem, found.source_problem) == (None, None)
+    assert (found.empty, found.unread) == (("shop.a:b",), ("shop.c%d",))
 
 
 @pytest.mark.parametrize(("pos", "complete"), [(499, False), (500, True)])

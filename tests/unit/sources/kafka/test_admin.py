@@ -1,6 +1,7 @@
 """Requests to Kafka about topics, and the translation of its errors."""
 
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -78,6 +79,19 @@ def test_kafka_admin_reports_the_cause_when_the_broker_is_unreachable() -> None:
                 LogUnavailable, match=f"cannot reach Kafka at {servers}: .*Connection refused"
             ):
                 request()
+
+
+def test_kafka_admin_waits_for_a_slow_broker_but_not_for_one_that_refuses() -> None:
+    broker = MockBroker()
+    KafkaAdmin(log(broker.servers), timeout_s=10).connect()
+    with socket.socket() as unused, socket.create_server(("127.0.0.1", 0)) as silent:
+        unused.bind(("127.0.0.1", 0))
+        refusing, slow = (f"127.0.0.1:{found.getsockname()[1]}" for found in (unused, silent))
+        for servers, timeout_s, took_s in ((refusing, 9, 1), (f"{refusing},{slow}", 2, 2), (slow, 0.5, 0.5)):
+            begin = time.monotonic()
+            with pytest.raises(LogUnavailable, match=f"cannot reach Kafka at {servers}"):
+                KafkaAdmin(log(servers), timeout_s=timeout_s).connect()
+            assert took_s - 0.1 < time.monotonic() - begin < took_s + 4
 
 
 @pytest.mark.parametrize(
