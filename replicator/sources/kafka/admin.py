@@ -72,6 +72,8 @@ def translated(error: KafkaError, servers: str) -> ConfigError | LogUnavailable:
 
 QUICK_S: Final = 5.0
 """Timeout of commands that report what they find, unavailable brokers included."""
+QUICK_START: Final[Mapping[str, int]] = {"reconnect.backoff.ms": 20}
+"""Half of it passes before a new client connects; it grows with each failure. A user's option comes first."""
 _REFUSED_S: Final = 1.0
 """For how long they try brokers that refuse. Of a name with two addresses, the first one may refuse."""
 PATIENT_S: Final = 20.0
@@ -123,14 +125,12 @@ class KafkaAdmin:
         self._client = self._connected(log) if client is None else client
 
     def _connected(self, log: KafkaLog) -> AdminClient:
-        own = {
+        own: dict[str, Any] = {
             "socket.timeout.ms": round(self._timeout_s * 1000),
-            # Half of it passes before a new client connects.
-            "reconnect.backoff.ms": round(self._timeout_s * 10),
             "error_cb": self._attempts.append,
         }
         with kafka_errors(self._servers):
-            return AdminClient(log.client_options() | dict(QUIET) | own)
+            return AdminClient({**QUICK_START, **log.client_options(), **QUIET, **own})
 
     def connect(self) -> None:
         """Open the first connection, and give up early if no broker accepts one."""

@@ -13,7 +13,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
 from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
-from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin, kafka_errors
+from replicator.sources.kafka.admin import PATIENT_S, QUICK_START, KafkaAdmin, kafka_errors
 from replicator.sources.kafka.messages import CONSUMER_OPTIONS, is_end
 from replicator.sources.kafka.worker_reads import KafkaPart, divided
 
@@ -140,7 +140,7 @@ class KafkaChangeLog:
         topics = {r.topic for r in ranges}
         with kafka_errors(self._log.bootstrap_servers):
             if self._consumer is None:
-                self._consumer = Consumer(self._log.client_options() | dict(CONSUMER_OPTIONS))
+                self._consumer = Consumer({**QUICK_START, **self._log.client_options(), **CONSUMER_OPTIONS})
             elif unknown := topics - self._assigned_topics:
                 # Otherwise the client asks only a second later which broker has a topic that is new to it.
                 only = {"topic": unknown.pop()} if len(unknown) == 1 else {}
