@@ -39,7 +39,9 @@ class SmallMerge:
     def is_due(self, namespace: str, name: str, settings: MaintenanceConfig) -> bool:
         """Return whether the small files of a table should be merged, by what this process knows of it."""
         small = self.small_files.known(namespace, name)
-        return small is not None and bool(small.to_merge(settings.merge_files, settings.delete_ratio))
+        if small is None or small.commits < (most := small.due_at(settings.merge_files)):
+            return False
+        return bool(small.to_merge(most, settings.delete_ratio))
 
     def waiting(self, table: LakeTable) -> MergedFiles:
         """Return the numbers of the small files that are not due yet: they are not for Spark to merge."""
@@ -60,7 +62,7 @@ class SmallMerge:
         small, since = self.small_files.of(table), table.snapshot_id
         if small is None or since is None:
             return
-        old, small.early = small.to_merge(settings.merge_files, settings.delete_ratio), 0.0
+        old = small.to_merge(small.due_at(settings.merge_files), settings.delete_ratio)
         if not old:
             return
         if table.has_deletion_vectors:
@@ -76,7 +78,7 @@ class SmallMerge:
         failpoints.reach("after-merged-files")
         new = SmallChanges(data, deletes, old)
         head = self._commit(table, since, new)
-        self.small_files.committed(table, since, new, head)
+        self.small_files.merged(table, since, new, head)
         if head is not None:
             written = [(part.rows, file.ref) for part, file in zip(parts, data, strict=True)]
             self.row_locations.merged(table, since, old.paths, written, head)

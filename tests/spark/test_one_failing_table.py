@@ -84,7 +84,7 @@ def ends(last: int) -> dict[str, dict[int, int]]:
 
 
 def test_a_failing_table_is_the_only_one_that_is_read_again(lake: LakeHarness, failing: Failing) -> None:
-    mirror = lake.mirror()
+    mirror = lake.mirror(lake.config(maintenance={"enabled": False}))
     assert loads(mirror) == dict.fromkeys(NAMES, 2)
     mirror.advance(ends(2))
     batch = loads(mirror)

@@ -83,14 +83,16 @@ class SmallFiles:
     Attributes:
         data: data files, in the order in which they were written.
         deletes: delete files, in the same order. Only they delete rows of `data`.
-        early: the part of the usual number of files that the first merge does not wait for. It differs between tables:
-            if all of them change in each batch, their merges must not all be due after the same one.
+        early: the part of the usual number of commits and files that the first merge does not wait for. It differs
+            between tables: if all of them change in each batch, their merges must not be due after the same one.
+        commits: how many commits were made since the last merge.
     """
 
     head: int | None
     data: list[WrittenData] = field(default_factory=list)
     deletes: list[WrittenDeletes] = field(default_factory=list)
     early: float = 0.0
+    commits: int = 0
 
     def to_absorb(self, rows: Mapping[str, int], positions: Mapping[str, int]) -> AbsorbedFiles:
         """Return the files that a commit should absorb which adds rows and deletes positions of others.
@@ -116,13 +118,16 @@ class SmallFiles:
         ]
         return self._with_useless_deletes(newest, [*newest_deletes, *self._own_deletes(newest_deletes)])
 
+    def due_at(self, usual: int) -> int:
+        """Return after how many commits, and with how many files, the next merge is due; later ones after the `usual`."""
+        return max(2, usual - int(self.early * usual))
+
     def to_merge(self, most: int, delete_ratio: float) -> AbsorbedFiles:
         """Return the files of the partitions that have at least `most` small data files or delete files.
 
         Delete files of a single data file do not count. A partition also needs a merge if more than `delete_ratio` of
         the rows of its small data files are deleted.
         """
-        most = max(2, most - int(self.early * most))
         data, deletes = _by_partition(self.data), _by_partition(self.deletes)
         shared = _by_partition(self._shared_deletes())
         labels = [
@@ -152,6 +157,7 @@ class SmallFiles:
         gone = {id(file) for file in (*changes.absorbed.data, *changes.absorbed.deletes)}
         paths = changes.absorbed.paths
         self.head = head
+        self.commits += 1
         self.data = [file for file in self.data if id(file) not in gone]
         self.deletes = [_without(file, paths) for file in self.deletes if id(file) not in gone]
         self.data += [replace(file, snapshot_id=head) for file in changes.data if file.size < SMALL_BYTES]
@@ -279,6 +285,12 @@ class SmallFileLog:
         if any(file.count >= SMALL_DELETES for file in known.deletes):
             # Their positions in the known data files would take too much memory.
             self.forget(table)
+
+    def merged(self, table: LakeTable, before: int, changes: SmallChanges, head: int | None) -> None:
+        """Record a merge as `committed`; the next one waits for the usual number of commits."""
+        self.committed(table, before, changes, head)
+        if (known := self.known(table.namespace, table.name)) is not None:
+            known.commits, known.early = 0, 0.0
 
     def forget(self, table: LakeTable) -> None:
         """Discard the files of a table, because a commit changed it in another way."""

@@ -167,3 +167,22 @@ def test_oldest_files_are_forgotten_but_not_the_deletes_of_known_ones() -> None:
     assert len(small.deletes) == MOST_FILES
     committed(log, MOST_FILES, MOST_FILES + 1, by=[deletes(base=[0])])
     assert len(known(log, MOST_FILES + 1).deletes) == MOST_FILES + 1
+
+
+def test_first_merges_of_tables_come_after_different_numbers_of_commits_and_later_ones_after_the_usual() -> (
+    None
+):
+    log = SmallFileLog()
+    tables = [replace_name(table(1), f"orders_{n}") for n in range(50)]
+    for one in tables:
+        log.committed(one, None, SmallChanges([data("a")]), 1)
+    first = {small.due_at(10) for one in tables if (small := log.of(one)) is not None}
+    assert first == set(range(2, 11))
+    log.merged(tables[0], 1, SmallChanges([data("merged")]), 1)
+    small = log.of(tables[0])
+    assert small is not None
+    assert (small.due_at(10), small.commits) == (10, 0)
+
+
+def replace_name(one: LakeTable, name: str) -> LakeTable:
+    return cast("LakeTable", SimpleNamespace(**{**vars(one), "name": name}))
