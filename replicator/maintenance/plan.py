@@ -1,6 +1,6 @@
 """Decide which maintenance steps of a table are due. Pure: no access to the lake."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -88,6 +88,13 @@ class MergedFiles:
     def plus(self, other: "MergedFiles") -> "MergedFiles":
         """Return the numbers of both together."""
         return MergedFiles(self.data_files + other.data_files, self.delete_files + other.delete_files)
+
+    def after(self, left: "MergedFiles", merged: Collection[Step]) -> "MergedFiles":
+        """Return the numbers after these steps, which left `left`: files that were not merged do not count."""
+        return MergedFiles(
+            left.data_files if Step.MERGE_DATA in merged else min(self.data_files, left.data_files),
+            left.delete_files if Step.MERGE_DELETES in merged else min(self.delete_files, left.delete_files),
+        )
 
 
 def due_steps(

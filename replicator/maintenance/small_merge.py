@@ -44,9 +44,9 @@ class SmallMerge:
         return bool(small.to_merge(most, settings.delete_ratio))
 
     def waiting(self, table: LakeTable) -> MergedFiles:
-        """Return the numbers of the small files that are not due yet: they are not for Spark to merge."""
+        """Return the numbers of the small files that will be merged here: they are not for Spark to merge."""
         small = self.small_files.of(table)
-        return MergedFiles() if small is None else MergedFiles(len(small.data), len(small.deletes))
+        return MergedFiles() if small is None else MergedFiles(*small.counts())
 
     def run(self, table: LakeTable, settings: MaintenanceConfig) -> None:
         """Merge the known small files of `table` if they are many or have many deleted rows, and log it.

@@ -1,9 +1,10 @@
-"""Maintain the tables of a mirror between its batches, within limits of time and size."""
+"""Maintain the tables of a mirror, with its batches and between them, within limits of time and size."""
 
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 from replicator.config import Config
@@ -42,12 +43,23 @@ class TableUpkeep:
     merged: MergedFiles = field(default_factory=MergedFiles)
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What maintaining a table led to.
+
+    Attributes:
+        merged: the files that the last merges left.
+        complete: False if a limit stopped it.
+    """
+
+    merged: MergedFiles
+    complete: bool = True
+
+
 class Maintainer(Protocol):
     """Carries out the maintenance of single lake tables, as `TableMaintainer` does."""
 
-    def __call__(
-        self, lake_table: LakeTableId, merged: MergedFiles, deadline: float, /
-    ) -> MergedFiles | None: ...
+    def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float, /) -> Visit: ...
 
     def merge_small(self, lake_table: LakeTableId, /) -> None: ...
 
@@ -107,8 +119,7 @@ class Upkeep:
     def merge_small(self, source: TableId) -> None:
         """Merge the small files that commits left of a source table's lake tables. A failure is logged.
 
-        Threads may call it at the same time for different tables. It takes a fraction of a second, and no other table
-        waits for it.
+        Threads may call it at the same time for different tables. It takes a fraction of a second.
         """
         if not self._config.table(str(source)).maintenance.enabled:
             return
@@ -139,13 +150,14 @@ class Upkeep:
             state = self._tables[table]
             state.slice = self._slices
             try:
-                merged = self._maintain(table, state.merged, deadline)
+                visit = self._maintain(table, state.merged, deadline)
             except Exception as error:  # noqa: BLE001 - no table's maintenance stops the mirror
                 state.commits, state.inspected = 0, True
                 _warn(table, error)
             else:
-                if merged is not None:
-                    state.commits, state.inspected, state.merged = 0, True, merged
+                state.merged = visit.merged
+                if visit.complete:
+                    state.commits, state.inspected = 0, True
 
     def _waiting(self, factor: int) -> Sequence[LakeTableId]:
         """Return the tables to inspect: those first that were maintained longest ago, then those with most commits."""
@@ -187,11 +199,8 @@ class TableMaintainer:
             self.small_merge.small_files.forget(table)
             raise
 
-    def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float) -> MergedFiles | None:
+    def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float) -> Visit:
         """Do what is due for a table, until the deadline (of `time.monotonic`).
-
-        Return the number of files that are left; None if a limit stopped it. If nothing is due, or the table does not
-        exist, return `merged`.
 
         Raises:
             CommitConflict: another process committed to the table; earlier rewrites of this call remain.
@@ -199,43 +208,42 @@ class TableMaintainer:
         """
         source, role = lake_table
         if self.ledger.progress(source).marker(role) is None:
-            return merged
+            return Visit(merged)
         table = self.lake.load(self.ledger.namespace(role), source.name)
         if table is None:
-            return merged
+            return Visit(merged)
         settings = self.config.table(str(source)).maintenance
         work = Maintenance(self.lake, table, settings, deadline, self.config.maintenance.slice_bytes)
-        return carry_out(work, merged, self.small_merge.waiting(table))
+        return carry_out(work, merged, partial(self.small_merge.waiting, table))
 
 
-def carry_out(work: Maintenance, merged: MergedFiles, waiting: MergedFiles) -> MergedFiles | None:
+def carry_out(work: Maintenance, merged: MergedFiles, waiting: Callable[[], MergedFiles]) -> Visit:
     """Carry out the due steps of a table until the deadline, and log what they did.
 
     Args:
         work: the steps.
-        merged: the files that the last merge left.
-        waiting: newer small files, which are merged in another way.
-
-    Return the number of files that are left, `merged` if nothing is due; None if a limit stopped it.
+        merged: the files that the last merges left.
+        waiting: returns the newer small files, which are merged in another way.
 
     Raises:
         CommitConflict, LakeUnavailable: as `Maintenance.run`.
     """
     started, table = time.monotonic(), work.table
-    due = due_steps(table_facts(table), merged.plus(waiting), work.settings, now_ms())
+    due = due_steps(table_facts(table), merged.plus(waiting()), work.settings, now_ms())
+    if not due:
+        return Visit(merged)
     reports: list[StepReport] = []
     for step in due:
-        if time.monotonic() > work.deadline:
+        # A step that takes long to find nothing must not keep the others from their turn.
+        if time.monotonic() > work.deadline and any(report.rewritten for report in reports):
             break
         reports.append(work.run(step))
     if any(report.rewritten for report in reports):
         log_steps(f"{table.namespace}.{table.name}", reports, time.monotonic() - started)
-    if len(reports) < len(due) or not all(report.complete for report in reports):
-        return None
-    if not due:
-        return merged
-    left = table_facts(table)
-    return MergedFiles(left.data_files, left.delete_files)
+    left, still = table_facts(table), waiting()
+    others = MergedFiles(left.data_files - still.data_files, left.delete_files - still.delete_files)
+    done = [report.step for report in reports if report.complete]
+    return Visit(merged.after(others, done), complete=len(done) == len(due))
 
 
 def _warn(table: LakeTableId, error: Exception) -> None:

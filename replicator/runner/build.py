@@ -19,6 +19,7 @@ from replicator.lake.catalog.tables import Lake
 from replicator.lake.files.small_files import SmallFileLog
 from replicator.lake.ledger import Ledger
 from replicator.lake.quarantine import Quarantine
+from replicator.lake.reading.folders import local_path
 from replicator.lake.recoveries import Recoveries
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.recovery.noted_failure import NotedFailure
@@ -125,6 +126,8 @@ def open_context(config: Config, log: ChangeLog, spark: SparkSession) -> MirrorC
         # SQLite creates the file, but not the folder.
         catalog.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lake = Lake(spark)
+    if local_path(config.lake.warehouse or "") is not None:
+        lake.classes.delete_in_calling_thread()
     for namespace in config.lake.namespaces:
         lake.ensure_namespace(namespace)
     quarantine = Quarantine(lake, config.lake.ops_namespace, config.mirror.name)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from replicator.config import Config
@@ -44,19 +45,20 @@ class ResultUpkeep:
                 continue
             try:
                 table = lake.load(name.namespace, name.name)
-                if table is None or time.monotonic() > deadline:
+                if table is None:
                     continue
-                waiting = MergedFiles()
                 if small is not None:
                     small.run(table, settings)
-                    waiting = small.waiting(table)
+                if time.monotonic() > deadline:
+                    continue
+                waiting = MergedFiles if small is None else partial(small.waiting, table)
                 work = Maintenance(lake, table, settings, deadline, settings.slice_bytes)
-                left = carry_out(work, self.merged.get(name, MergedFiles()), waiting)
+                visit = carry_out(work, self.merged.get(name, MergedFiles()), waiting)
             except Exception as error:  # noqa: BLE001 - no table's maintenance stops the pipelines
                 _LOG.warning(
                     "maintenance failed, it is tried again", table=str(name), reason=first_line(error)
                 )
             else:
-                self.merged[name] = left or self.merged.get(name, MergedFiles())
-                if left is not None:
+                self.merged[name] = visit.merged
+                if visit.complete:
                     self.commits[name] = 0

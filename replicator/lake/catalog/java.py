@@ -120,8 +120,8 @@ class JavaClasses:
     def delete_in_calling_thread(self) -> None:
         """Let Iceberg delete files of Hadoop's file systems in the calling thread, for the life of the Java process.
 
-        Each commit deletes the oldest metadata file, and would wait 10 ms for a pool's thread. Iceberg has no public
-        way to set its pool.
+        Each commit deletes the oldest metadata file, and would wait 10 ms for a pool's thread. It is for lakes on a
+        local disk, and for a process that never deletes thousands of files. Iceberg has no public way to set its pool.
         """
         name = "org.apache.iceberg.hadoop.HadoopFileIO"
         pool: Any = self.java_class.forName(name).getDeclaredField("executorService")

@@ -281,8 +281,6 @@ class Lake:
         self.classes = classes_of(jvm)
         self.applied_deletes = AppliedDeletes()
         self._identifiers: dict[tuple[str, str], Any] = {}
-        if local_path(spark.conf.get(f"spark.sql.catalog.{CATALOG_NAME}.warehouse") or "") is not None:
-            self.classes.delete_in_calling_thread()
         with lake_errors("the lake's catalog cannot be opened"):
             self._catalog: Any = self.classes.spark_util.loadIcebergCatalog(
                 spark._jsparkSession,  # noqa: SLF001

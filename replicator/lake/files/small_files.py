@@ -118,8 +118,12 @@ class SmallFiles:
         ]
         return self._with_useless_deletes(newest, [*newest_deletes, *self._own_deletes(newest_deletes)])
 
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of data files and delete files that count for a merge."""
+        return len(self.data), len(self._shared_deletes())
+
     def due_at(self, usual: int) -> int:
-        """Return after how many commits, and with how many files, the next merge is due; later ones after the `usual`."""
+        """Return after how many commits, and with how many files, the next merge is due: at first fewer than usual."""
         return max(2, usual - int(self.early * usual))
 
     def to_merge(self, most: int, delete_ratio: float) -> AbsorbedFiles:
@@ -129,12 +133,12 @@ class SmallFiles:
         the rows of its small data files are deleted.
         """
         data, deletes = _by_partition(self.data), _by_partition(self.deletes)
-        shared = _by_partition(self._shared_deletes())
+        shared, gone = _by_partition(self._shared_deletes()), self.deleted(file.path for file in self.data)
         labels = [
             label
             for label in {**data, **shared}
             if max(len(data.get(label, ())), len(shared.get(label, ()))) >= most
-            or self._deleted_share(data.get(label, ())) > delete_ratio
+            or _deleted_share(data.get(label, ()), gone) > delete_ratio
         ]
         if not labels:
             return AbsorbedFiles()
@@ -175,12 +179,6 @@ class SmallFiles:
             if (i >= oldest and file.count < SMALL_DELETES) or not known.isdisjoint(_paths(file))
         ]
 
-    def _deleted_share(self, files: Sequence[WrittenData]) -> float:
-        """Return the share of the rows of data files that is deleted."""
-        rows = sum(file.rows for file in files)
-        deleted = sum(len(found) for found in self.deleted(file.path for file in files).values())
-        return deleted / rows if rows else 0.0
-
     def _with_useless_deletes(
         self, data: Sequence[WrittenData], deletes: Sequence[WrittenDeletes]
     ) -> AbsorbedFiles:
@@ -205,6 +203,12 @@ class SmallFiles:
                 own = [f for f in self.deletes if _is_own(f) and f.positions[0].file.path == path]
                 found += _newest(own, count, _count, DELETES_RATIO)
         return found
+
+
+def _deleted_share(files: Sequence[WrittenData], deleted: Mapping[str, Positions]) -> float:
+    """Return the share of the rows of data files that is deleted."""
+    rows = sum(file.rows for file in files)
+    return sum(len(deleted.get(file.path, ())) for file in files) / rows if rows else 0.0
 
 
 def _by_partition(files: Iterable[_File]) -> dict[str, list[_File]]:

@@ -332,7 +332,7 @@ class RowLocationCache:
         if not all(set(known.names) <= set(rows.column_names) for rows, _ in written):
             return
         # Should the index fail, it is no longer known.
-        self._tables.pop(name)
+        self._tables.pop(name, None)
         known.put_files([FileKeys(rows.select(known.names), file) for rows, file in written])
         self._tables[name] = known
         known.files.discard(removed)

@@ -1,13 +1,16 @@
 """When the tables of a mirror are maintained."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from replicator.config import MaintenanceConfig
 from replicator.errors import CommitConflict
-from replicator.maintenance.plan import MergedFiles
-from replicator.maintenance.upkeep import LakeTableId, TimeShare, Upkeep
+from replicator.maintenance.plan import MergedFiles, Step, TableFacts
+from replicator.maintenance.reports import StepReport
+from replicator.maintenance.upkeep import LakeTableId, TimeShare, Upkeep, Visit, carry_out
 from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from tests.support.config import minimal_config
@@ -22,11 +25,11 @@ class Maintainer:
     def __init__(self) -> None:
         self.done: list[tuple[LakeTableId, MergedFiles]] = []
         self.merged: list[LakeTableId] = []
-        self.answers: dict[TableId, MergedFiles | Exception | None] = {}
+        self.answers: dict[TableId, Visit | Exception] = {}
 
-    def __call__(self, table: LakeTableId, merged: MergedFiles, _deadline: float) -> MergedFiles | None:
+    def __call__(self, table: LakeTableId, merged: MergedFiles, _deadline: float) -> Visit:
         self.done.append((table, merged))
-        answer = self.answers.get(table[0], LEFT)
+        answer = self.answers.get(table[0], Visit(LEFT))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -82,7 +85,7 @@ def test_upkeep_continues_after_the_other_tables_when_a_slice_was_too_short(
     tmp_path: Path, maintainer: Maintainer
 ) -> None:
     tables = upkeep(tmp_path, maintainer)
-    maintainer.answers[ORDERS] = None
+    maintainer.answers[ORDERS] = Visit(LEFT, complete=False)
     run(tables, ORDERS)
     run(tables, USERS)
     assert maintainer.names() == ["orders", "users", "orders"]
@@ -172,3 +175,48 @@ def test_small_files_of_both_lake_tables_are_merged_even_if_one_fails(
 def test_small_files_are_not_merged_without_maintenance(tmp_path: Path, maintainer: Maintainer) -> None:
     upkeep(tmp_path, maintainer, maintenance={"enabled": False}).merge_small(ORDERS)
     assert maintainer.merged == []
+
+
+class Work:
+    """A table with ten data files in which merging finds nothing, and too many snapshots; each step takes 0.6 s."""
+
+    def __init__(self, clock: Clock, rewritten: int) -> None:
+        self.clock, self.rewritten, self.deadline = clock, rewritten, clock.now + 0.5
+        self.table = SimpleNamespace(namespace="shop", name="orders")
+        self.settings = MaintenanceConfig(max_snapshots=2)
+        self.ran: list[Step] = []
+
+    def run(self, step: Step) -> StepReport:
+        self.ran.append(step)
+        self.clock.now += 0.6
+        return StepReport(step, self.rewritten)
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "ran", "visit"),
+    [
+        (0, [Step.MERGE_DATA, Step.EXPIRE], Visit(MergedFiles(11, 0))),
+        (4, [Step.MERGE_DATA], Visit(MergedFiles(11, 0), complete=False)),
+    ],
+)
+def test_step_that_takes_long_to_find_nothing_does_not_keep_the_others_from_their_turn(
+    monkeypatch: pytest.MonkeyPatch, rewritten: int, ran: list[Step], visit: Visit
+) -> None:
+    clock = Clock()
+    facts = TableFacts(12, 0, 100, 0, 10_000, [2**42] * 9)
+    monkeypatch.setattr("replicator.maintenance.upkeep.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("replicator.maintenance.upkeep.table_facts", lambda _: facts)
+    work: Any = Work(clock, rewritten)
+    assert carry_out(work, MergedFiles(), lambda: MergedFiles(1, 0)) == visit
+    assert work.ran == ran
+    # What a complete merge left is not due again.
+    again: Any = Work(clock, rewritten)
+    carry_out(again, visit.merged, lambda: MergedFiles(1, 0))
+    assert again.ran == [Step.EXPIRE]
+
+
+def test_files_count_as_merged_only_after_a_merge() -> None:
+    left = MergedFiles(8, 7)
+    assert MergedFiles(2, 9).after(left, [Step.EXPIRE]) == MergedFiles(2, 7)
+    assert MergedFiles(2, 9).after(left, [Step.MERGE_DATA]) == MergedFiles(8, 7)
+    assert MergedFiles(2, 3).after(left, [Step.MERGE_DELETES]) == MergedFiles(2, 7)
