@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from replicator.maintenance.plan import MergedFiles, Step
+from replicator.maintenance.plan import DATA_STEPS, DELETE_STEPS, MergedFiles, Step
 from replicator.model.recorded import Part, reading, record_in
 
 STEP_KEY: Final = "replicator.maintenance"
@@ -18,8 +18,6 @@ STEP_KEY: Final = "replicator.maintenance"
 MAINTAINED_KEY: Final = "replicator.maintained"
 """Table property with the last run of each step, as of the last deletion of snapshots."""
 _VERSION: Final = 1
-_DATA: Final = (Step.MERGE_DATA, Step.FOLD_DELETES, Step.APPLY_EQUALITY)
-_DELETES: Final = (Step.MERGE_DELETES, Step.FOLD_DELETES, Step.APPLY_EQUALITY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +69,8 @@ def merged_files(runs: StepRuns) -> MergedFiles:
 
     Another step may drop files too: a merge of data files drops delete files that apply to none any more.
     """
-    data = max((runs[step].ms for step in _DATA if step in runs), default=None)
-    deletes = max((runs[step].ms for step in _DELETES if step in runs), default=None)
+    data = max((runs[step].ms for step in DATA_STEPS if step in runs), default=None)
+    deletes = max((runs[step].ms for step in DELETE_STEPS if step in runs), default=None)
     return MergedFiles(
         0 if data is None else min(run.data_files for run in runs.values() if run.ms >= data),
         0 if deletes is None else min(run.delete_files for run in runs.values() if run.ms >= deletes),

@@ -1,6 +1,6 @@
 """Decide which maintenance steps of a table are due. Pure: no access to the lake."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -36,6 +36,12 @@ class Step(StrEnum):
     ORPHANS = "delete orphan files"
     PARTITIONS = "delete old partitions"
     """Of log tables: see `log_tables.retention`."""
+
+
+DATA_STEPS: Final = frozenset((Step.MERGE_DATA, Step.FOLD_DELETES, Step.APPLY_EQUALITY))
+"""Steps that leave no data files to merge."""
+DELETE_STEPS: Final = frozenset((Step.MERGE_DELETES, Step.FOLD_DELETES, Step.APPLY_EQUALITY))
+"""Steps that leave no delete files to merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,11 @@ class MergedFiles:
         """Return the numbers of both together."""
         return MergedFiles(self.data_files + other.data_files, self.delete_files + other.delete_files)
 
-    def after(self, left: "MergedFiles", merged: Collection[Step]) -> "MergedFiles":
-        """Return the numbers after these steps, which left `left`: files that were not merged do not count."""
+    def after(self, left: "MergedFiles", merged: frozenset[Step]) -> "MergedFiles":
+        """Return the numbers after the steps `merged`, which left `left`: files that were not merged do not count."""
         return MergedFiles(
-            left.data_files if Step.MERGE_DATA in merged else min(self.data_files, left.data_files),
-            left.delete_files if Step.MERGE_DELETES in merged else min(self.delete_files, left.delete_files),
+            left.data_files if merged & DATA_STEPS else min(self.data_files, left.data_files),
+            left.delete_files if merged & DELETE_STEPS else min(self.delete_files, left.delete_files),
         )
 
 

@@ -11,7 +11,7 @@ from replicator.config import Config
 from replicator.jvm.spark import first_line
 from replicator.lake.catalog.tables import Lake
 from replicator.lake.ledger import Ledger
-from replicator.maintenance.plan import BEHIND, MergedFiles, due_steps
+from replicator.maintenance.plan import BEHIND, MergedFiles, TableFacts, due_steps
 from replicator.maintenance.reports import StepReport, log_steps
 from replicator.maintenance.small_merge import SmallMerge
 from replicator.maintenance.steps import Maintenance, table_facts
@@ -229,9 +229,11 @@ def carry_out(work: Maintenance, merged: MergedFiles, waiting: Callable[[], Merg
         CommitConflict, LakeUnavailable: as `Maintenance.run`.
     """
     started, table = time.monotonic(), work.table
-    due = due_steps(table_facts(table), merged.plus(waiting()), work.settings, now_ms())
+    facts, small = table_facts(table), waiting()
+    due = due_steps(facts, merged.plus(small), work.settings, now_ms())
     if not due:
-        return Visit(merged)
+        # Others may have merged files.
+        return Visit(merged.after(_without(facts, small), frozenset()))
     reports: list[StepReport] = []
     for step in due:
         # A step that takes long to find nothing must not keep the others from their turn.
@@ -240,10 +242,14 @@ def carry_out(work: Maintenance, merged: MergedFiles, waiting: Callable[[], Merg
         reports.append(work.run(step))
     if any(report.rewritten for report in reports):
         log_steps(f"{table.namespace}.{table.name}", reports, time.monotonic() - started)
-    left, still = table_facts(table), waiting()
-    others = MergedFiles(left.data_files - still.data_files, left.delete_files - still.delete_files)
-    done = [report.step for report in reports if report.complete]
-    return Visit(merged.after(others, done), complete=len(done) == len(due))
+    done = frozenset(report.step for report in reports if report.complete)
+    left = _without(table_facts(table), waiting())
+    return Visit(merged.after(left, done), complete=len(done) == len(due))
+
+
+def _without(facts: TableFacts, waiting: MergedFiles) -> MergedFiles:
+    """Return the numbers of a table's files without those that wait for a small merge."""
+    return MergedFiles(facts.data_files - waiting.data_files, facts.delete_files - waiting.delete_files)
 
 
 def _warn(table: LakeTableId, error: Exception) -> None:

@@ -42,7 +42,7 @@ _CONFLICTS: Final = tuple(
     f"org.apache.iceberg.exceptions.{name}" for name in ("CommitFailedException", "ValidationException")
 )
 _CONFLICT: Final = (
-    "the mirror committed meanwhile; it merges files itself between batches, unless that is disabled"
+    "the mirror committed meanwhile; it merges files itself while it runs, unless that is disabled"
 )
 
 _ALWAYS: Final = (Step.MANIFESTS, Step.ORPHANS)

@@ -35,11 +35,12 @@ class ResultUpkeep:
     def run(self, lake: Lake, changed: Iterable[TableName], small: SmallMerge | None = None) -> None:
         """Do what is due for tables that were written, within `maintenance.slice_time`. A failure is logged.
 
-        `small` merges the small files that the process wrote.
+        `small` merges the small files that the process wrote, whatever time it takes. Tables of which much is left come
+        last, so that they do not keep the others from their turn.
         """
         settings = self.config.maintenance
         deadline = time.monotonic() + settings.slice_time
-        for name in changed if settings.enabled else ():
+        for name in sorted(changed, key=lambda name: self.commits.get(name, 0)) if settings.enabled else ():
             self.commits[name] = self.commits.get(name, settings.merge_files) + 1
             if self.commits[name] < settings.merge_files:
                 continue

@@ -83,7 +83,6 @@ QUIET: Final[Mapping[str, str | int | bool]] = {
     # While a broker is unavailable, the client would log every connection attempt, forty lines per second. The errors
     # are raised as exceptions too.
     "log_level": 2,
-    "reconnect.backoff.ms": 250,
 }
 
 _PASSING: Final = frozenset(
@@ -134,7 +133,6 @@ class KafkaAdmin:
 
     def connect(self) -> None:
         """Open the first connection, and give up early if no broker accepts one."""
-        # Attempts since the client was created count: that all brokers are down is said only once.
         with kafka_errors(self._servers, self._cause):
             try:
                 self._client.list_topics(timeout=min(_REFUSED_S, self._timeout_s))

@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from replicator.config import KafkaLog
-from replicator.sources.kafka.admin import QUIET
+from replicator.sources.kafka.admin import QUICK_START, QUIET
 
 _MOST: Final = 200
 """Of at most this many partitions, the first unread event is read."""
@@ -42,7 +42,7 @@ def first_times(log: KafkaLog, unread: Mapping[tuple[str, int], int]) -> dict[tu
 
 
 def _first_messages(log: KafkaLog, wanted: Mapping[tuple[str, int], int]) -> Iterator[Message]:
-    consumer = Consumer(log.client_options() | dict(_OPTIONS))
+    consumer = Consumer({**QUICK_START, **log.client_options(), **_OPTIONS})
     try:
         left = set(wanted)
         consumer.assign([TopicPartition(*p, offset) for p, offset in wanted.items()])

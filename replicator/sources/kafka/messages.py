@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message
 
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.kafka.admin import QUICK_START, QUIET, translated
+from replicator.sources.kafka.admin import QUIET, translated
 
 CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
     **QUIET,
@@ -22,7 +22,6 @@ CONSUMER_OPTIONS: Final[Mapping[str, str | int | bool]] = {
 }
 
 READ_AHEAD: Final[Mapping[str, int]] = {
-    **QUICK_START,
     # What the client reads beyond the end of a range is read in vain.
     "queued.max.messages.kbytes": 32 << 10,
     "fetch.message.max.bytes": 8 << 20,

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from replicator.errors import LogUnavailable
 from replicator.model.commit_marker import OffsetRange
 from replicator.sources.change_log import RECORDS
-from replicator.sources.kafka.admin import PATIENT_S, kafka_errors
+from replicator.sources.kafka.admin import PATIENT_S, QUICK_START, kafka_errors
 from replicator.sources.kafka.messages import CONSUMER_OPTIONS, HEADERS, headers_of, is_end, reading_ahead
 
 _AT_ONCE: Final = 500
@@ -44,7 +44,7 @@ class KafkaPart:
             DataLossError: records of a range are no longer in the log.
         """
         servers = str(self.options["bootstrap.servers"])
-        options = {**reading_ahead(self.options), **CONSUMER_OPTIONS}
+        options = {**QUICK_START, **reading_ahead(self.options), **CONSUMER_OPTIONS}
         with kafka_errors(servers), closing(Consumer(options)) as consumer:
             found, rows, size = list[pa.RecordBatch](), 0, 0
             for r in self.ranges:

@@ -217,6 +217,6 @@ def test_step_that_takes_long_to_find_nothing_does_not_keep_the_others_from_thei
 
 def test_files_count_as_merged_only_after_a_merge() -> None:
     left = MergedFiles(8, 7)
-    assert MergedFiles(2, 9).after(left, [Step.EXPIRE]) == MergedFiles(2, 7)
-    assert MergedFiles(2, 9).after(left, [Step.MERGE_DATA]) == MergedFiles(8, 7)
-    assert MergedFiles(2, 3).after(left, [Step.MERGE_DELETES]) == MergedFiles(2, 7)
+    assert MergedFiles(2, 9).after(left, frozenset({Step.EXPIRE})) == MergedFiles(2, 7)
+    assert MergedFiles(2, 9).after(left, frozenset({Step.MERGE_DATA})) == MergedFiles(8, 7)
+    assert MergedFiles(2, 3).after(left, frozenset({Step.MERGE_DELETES})) == MergedFiles(2, 7)

@@ -111,3 +111,11 @@ def test_translated_error_has_a_class_a_message_and_a_hint(
     assert type(found) is kind
     assert found.message.startswith(text)
     assert found.hint
+
+
+def test_option_of_the_user_precedes_that_of_a_quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("replicator.sources.kafka.admin.AdminClient", given.append)
+    KafkaAdmin(log("b:1"), timeout_s=1)
+    KafkaAdmin(log("b:1", **{"reconnect.backoff.ms": "70"}), timeout_s=1)
+    assert [found["reconnect.backoff.ms"] for found in given] == [20, "70"]
