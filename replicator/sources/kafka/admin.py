@@ -128,8 +128,12 @@ class KafkaAdmin:
             "socket.timeout.ms": round(self._timeout_s * 1000),
             "error_cb": self._attempts.append,
         }
+        options = {**QUICK_START, **log.client_options(), **QUIET, **own}
+        if "reconnect.backoff.ms" not in log.options:
+            # So each request includes an attempt to connect, which tells why it fails.
+            options.setdefault("reconnect.backoff.max.ms", max(round(self._timeout_s * 250), 100))
         with kafka_errors(self._servers):
-            return AdminClient({**QUICK_START, **log.client_options(), **QUIET, **own})
+            return AdminClient(options)
 
     def connect(self) -> None:
         """Open the first connection, and give up early if no broker accepts one."""

@@ -119,3 +119,5 @@ def test_option_of_the_user_precedes_that_of_a_quick_start(monkeypatch: pytest.M
     KafkaAdmin(log("b:1"), timeout_s=1)
     KafkaAdmin(log("b:1", **{"reconnect.backoff.ms": "70"}), timeout_s=1)
     assert [found["reconnect.backoff.ms"] for found in given] == [20, "70"]
+    # The client refuses a maximum below the first value.
+    assert [found.get("reconnect.backoff.max.ms") for found in given] == [250, None]
