@@ -358,7 +358,7 @@ def test_changed_definition_replaces_the_result(lake: LakeHarness) -> None:
 def test_results_are_maintained_and_shown(lake: LakeHarness) -> None:
     source = Source(7, alters=0, truncates=False)
     source.start(["bigint"], 30)
-    config = lake.config(maintenance={"merge_files": 3, "max_snapshots": 3})
+    config = lake.config(maintenance={"merge_files": 3, "max_snapshots": 3, "slice_time": "1 hour"})
     pipelines, round_, name = PipelineLake(lake, config), Round(lake, source), "shop_pipelines.added"
     define(pipelines, "added")
     for _ in range(5):
