@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
@@ -216,10 +216,14 @@ class KafkaAdmin:
         with self._errors():
             return self._retry(ask)
 
-    def _errors(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with kafka_errors(self._servers, self._cause):
+            yield
+        # Failures before a success explain no later one. Those before a failure may: a request can end between two
+        # attempts.
         self._client.poll(0)
         self._attempts.clear()
-        return kafka_errors(self._servers, self._cause)
 
     def _all_refuse(self) -> bool:
         """Whether the attempts to connect to all brokers failed; a broker that is slow has not failed."""
@@ -227,7 +231,7 @@ class KafkaAdmin:
         return any(e.code() == KafkaError._ALL_BROKERS_DOWN for e in self._attempts)  # noqa: SLF001
 
     def _cause(self) -> KafkaError | None:
-        """Return why the last connection attempt failed; None if there was none."""
+        """Return why the last connection attempt since a success failed; None if there was none."""
         self._client.poll(0)
         found = [e for e in self._attempts if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         return found[-1] if found else None

@@ -81,6 +81,32 @@ def test_kafka_admin_reports_the_cause_when_the_broker_is_unreachable() -> None:
                 request()
 
 
+def test_cause_of_a_failure_is_told_until_a_request_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {}
+    answers: list[Any] = [KafkaException(KafkaError(KafkaError._TIMED_OUT))] * 2
+
+    def list_topics(timeout: float) -> SimpleNamespace:
+        if answers:
+            raise answers.pop()
+        return SimpleNamespace(topics={})
+
+    def client(given: dict[str, Any]) -> SimpleNamespace:
+        options.update(given)
+        return SimpleNamespace(list_topics=list_topics, poll=lambda _: 0)
+
+    monkeypatch.setattr("replicator.sources.kafka.admin.AdminClient", client)
+    admin = KafkaAdmin(log("b:1"), timeout_s=1)
+    options["error_cb"](KafkaError(KafkaError._TRANSPORT, "Connection refused"))
+    # No attempt to connect is due during the second request.
+    for _ in range(2):
+        with pytest.raises(LogUnavailable, match="Connection refused"):
+            admin.partitions()
+    assert admin.partitions() == {}
+    answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    with pytest.raises(LogUnavailable, match="imed out"):
+        admin.partitions()
+
+
 def test_kafka_admin_waits_for_a_slow_broker_but_not_for_one_that_refuses() -> None:
     broker = MockBroker()
     KafkaAdmin(log(broker.servers), timeout_s=10).connect()
