@@ -157,7 +157,9 @@ def in_range_end(records: pa.Table, ranges: Sequence[OffsetRange]) -> Mask:
     return found
 
 
-def _only_if(condition: pa.BooleanArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _only_if(condition: pa.BooleanArray, values: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    if not condition.true_count:
+        return pa.nulls(len(values), values.type)
     return pc.if_else(condition, values, pa.scalar(None, values.type))
 
 
@@ -180,6 +182,8 @@ def _codes(events: ParsedEvents, bad: pa.StringArray) -> pa.Int8Array:
 def _first(cases: Sequence[tuple[pa.BooleanArray, object]], kind: pa.DataType) -> pa.Array:
     """Return the value of the first case that is true; null if there is none."""
     conditions = [pc.fill_null(condition, False) for condition, _ in cases]
+    if not any(condition.true_count for condition in conditions):
+        return pa.nulls(len(conditions[0]), kind)
     names = [str(i) for i in range(len(cases))]
     values = [pa.scalar(value, kind) if not isinstance(value, pa.Array) else value for _, value in cases]
     return pc.case_when(pc.make_struct(*conditions, field_names=names), *values)
@@ -196,13 +200,11 @@ def _bad_reason(events: ParsedEvents, images: Images, places: Places, key: Seque
         )
         null_key = pc.or_(null_key, value)
     keyless = pa.scalar(not key)
+    unknown = pc.invert(pc.is_in(op, pa.array([*OP_CODES, "m"])))
     cases = [
         (pc.is_valid(events.error), events.error),
         (pc.is_null(op), "no op: not a Debezium change event"),
-        (
-            pc.invert(pc.is_in(op, pa.array([*OP_CODES, "m"]))),
-            pc.binary_join_element_wise("unknown op ", op, ""),
-        ),
+        (unknown, pc.binary_join_element_wise("unknown op ", op, "") if unknown.true_count else None),
         (pa.array(~places.is_known), "no source position"),
         (pc.is_in(op, pa.array(["t", "m"])), None),
         (pc.and_(is_delete, no_before), "delete without a before-image"),

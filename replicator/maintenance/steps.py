@@ -252,7 +252,7 @@ class Maintenance:
         snapshots = self.table.java.snapshots()
         newest = (snapshots[i] for i in range(max(0, len(snapshots) - _RECENT), len(snapshots)))
         known = (
-            (int(found.timestampMillis()), dict(found.summary()))
+            (int(found.timestampMillis()), self.lake.classes.texts(found.summary()))
             for found in newest
             if found.summary().containsKey(STEP_KEY)
         )

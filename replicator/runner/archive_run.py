@@ -168,15 +168,20 @@ def apply_archive(scheduler: Scheduler, on_progress: OnProgress | None = None) -
     if not chunks:
         _say_why_nothing_is_left(scheduler, ends)
     on_events = None if on_progress is None else _event_counter(on_progress, chunks)
-    for goal in chunk_goals(chunks, ends):
+    following = [*chunks[1:], ()]
+    for goal, later in zip(chunk_goals(chunks, ends), following, strict=True):
         if scheduler.stopping.is_set():
             break
-        scheduler.advance(goal, on_events)
+        scheduler.advance(goal, on_events, following=_by_topic(later))
     while scheduler.failing and not scheduler.stopping.is_set():
         scheduler.await_retry()
         scheduler.advance(ends, on_events)
     if not scheduler.stopping.is_set():
         pause_unfinished(scheduler, ends)
+
+
+def _by_topic(ranges: Sequence[OffsetRange]) -> dict[str, tuple[OffsetRange, ...]]:
+    return {topic: tuple(r for r in ranges if r.topic == topic) for topic in {r.topic for r in ranges}}
 
 
 def pause_unfinished(scheduler: Scheduler, ends: Offsets) -> None:

@@ -59,15 +59,6 @@ class Rounds:
             finally:
                 self._lock.release()
 
-    def finish(self) -> None:
-        """Follow the statements after which no event came that would start a batch.
-
-        Raises:
-            LogError, LakeError: what all tables need is unavailable.
-        """
-        with self._lock:
-            self._advance_again()
-
     def _advance_again(self) -> None:
         self._goal = self._goal or self._scheduler.context.log.readable_ends()
         self._advance()

@@ -311,8 +311,7 @@ class Scheduler:
                     self._awaiting.add(table)
                 elif ranges and tables.owns_lake_name(table) and tables.owns_topic(table, topic):
                     whole.append(self._task(table, topic, ranges))
-        divided_tasks = [_with_following(tasks, following or {}) for tasks in divided(context, whole)]
-        plans = prefetch_plans(context, divided_tasks)
+        plans = prefetch_plans(context, divided(context, whole, following))
         return sorted(plans, key=lambda tasks: -sum(task.count for task in tasks))
 
     def _schema_only(self, ends: Offsets) -> list[list[TableTask]]:
@@ -483,14 +482,6 @@ class Scheduler:
             # whose events are lost.
             if self.context.ledger.knows(table) and table not in self.tables.paused:
                 self.tables.failed(table, failure)
-
-
-def _with_following(
-    tasks: Sequence[TableTask], later: Mapping[str, tuple[OffsetRange, ...]]
-) -> list[TableTask]:
-    """Return the tasks of a table, each with the ranges that follow it; the last one with those of a later round."""
-    ranges = [*(task.ranges for task in tasks[1:]), later.get(tasks[-1].topic, ())]
-    return [replace(task, following=found) for task, found in zip(tasks, ranges, strict=True)]
 
 
 def _upkeep(context: MirrorContext) -> Upkeep:

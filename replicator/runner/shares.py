@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from replicator.batch import TableTask
+from replicator.batch import TableTask, begun_ends
 from replicator.model.commit_marker import OffsetRange
 
 T = TypeVar("T")
@@ -129,27 +129,15 @@ def plan_round(
     shares |= fair_shares(backlogs, budget, least)
     ends = dict(goal)
     for topic, share in shares.items():
-        part = _begun_part(missing[topic].ranges, (begun or {}).get(topic, ())) if topic in backlogs else None
+        part = begun_ends(missing[topic].ranges, (begun or {}).get(topic, ())) if topic in backlogs else None
         ends[topic] = {**goal[topic], **(part or first_part(missing[topic].ranges, share))}
     rests = {topic: _rest(missing[topic].ranges, ends[topic]) for topic in backlogs}
     sliced = {topic: backlogs[topic] - sum(r.count for r in rest) for topic, rest in rests.items() if rest}
     following = {
         topic: _first_ranges(rests[topic], share) for topic, share in sliced.items() if only_backlogs
     }
-    # The driver does the others itself.
-    following = {topic: part for topic, part in following.items() if sum(r.count for r in part) > least}
     left = sum(goal[t][p] - end for t in shares for p, end in ends[t].items())
     return Round(ends, sliced, left, following)
-
-
-def _begun_part(ranges: Sequence[OffsetRange], begun: Sequence[OffsetRange]) -> dict[int, int] | None:
-    """Return partition → end of what was begun; None if it is not the beginning of each of `ranges`."""
-    ends = {r.partition: r.end for r in begun if r.count}
-    starts = {r.partition: r.start for r in begun}
-    fits = all(
-        starts.get(r.partition) == r.start and ends.get(r.partition, r.end + 1) <= r.end for r in ranges
-    )
-    return ends if fits and len(ends) == len(ranges) else None
 
 
 def _rest(ranges: Sequence[OffsetRange], ends: Mapping[int, int]) -> tuple[OffsetRange, ...]:

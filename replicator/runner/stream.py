@@ -118,7 +118,7 @@ class KafkaStream:
     Spark only notices new events and times the batches. From the ledger, `Rounds` decides what each table reads.
 
     Attributes:
-        until_caught_up: end at the offsets where the topics end at the start, instead of following them.
+        until_caught_up: apply what the log has and end, without a stream.
     """
 
     context: MirrorContext
@@ -127,7 +127,7 @@ class KafkaStream:
     until_caught_up: bool
 
     def run(self) -> Offsets:
-        """Run the stream once, until it ends. Return where the topics ended at its start.
+        """Apply what the log has, then run the stream once, until it ends. Return where the topics ended before.
 
         Raises:
             LogUnavailable: Kafka does not answer.
@@ -140,14 +140,16 @@ class KafkaStream:
         first, ends = self.scheduler.check_log()
         if self.scheduler.stopping.is_set():
             return ends
+        if self.until_caught_up:
+            # What came meanwhile, and statements after which no event came.
+            rounds.advance(self.context.log.readable_ends())
+            return ends
         # The ledger determines where to start, so each stream gets its own checkpoint, which is deleted afterwards.
         checkpoint = self.context.config.mirror.state_dir / f"checkpoint-{uuid.uuid4().hex}"
         batches = _Batches(rounds, checkpoint)
         try:
             query = self._start(batches, checkpoint, first, ends)
             _wait(self.scheduler, query, batches)
-            if self.until_caught_up and not self.scheduler.stopping.is_set():
-                batches.rounds.finish()
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
         return ends
@@ -161,8 +163,6 @@ class KafkaStream:
         reader = reader.option("startingOffsets", starting_offsets(self.scheduler, pattern, first, ends))
         writer = reader.load().writeStream
         writer = writer.foreachBatch(batches.apply).option("checkpointLocation", str(checkpoint))
-        if self.until_caught_up:
-            return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{int(apply.trigger * 1000)} milliseconds").start()
 
 

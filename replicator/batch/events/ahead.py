@@ -1,4 +1,4 @@
-"""Lets Spark's workers begin the next task of a table while the driver commits the current one.
+"""Lets Spark's workers begin the next task of a table before the driver has committed the current one.
 
 What workers do follows from the offsets of a topic and a `WorkerWriting`, and from nothing else. Their result is used
 if the next task needs exactly that; otherwise their files are removed. A wrong forecast costs time, and nothing else.
@@ -31,10 +31,16 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class Begun:
+    """A job of workers that was begun for an expected task."""
+
     forecast: Forecast
     writing: WorkerWriting
     result: "Future[pa.Table]"
+
+    def found(self) -> pa.Table | None:
+        """Wait for the result and return it; None if the job failed, which has then removed its files."""
+        return None if self.result.exception() is not None else self.result.result()
 
     def fits(self, forecast: Forecast, writing: WorkerWriting) -> bool:
         return self.forecast == forecast and self.writing == replace(writing, label=self.writing.label)
@@ -44,10 +50,10 @@ class WorkersAhead:
     """The jobs that were begun for the next tasks of tables: at most one for each table. Safe for several threads."""
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
-        """Run at most this number of jobs at the same time."""
+        """Run jobs of this number of tables at the same time, up to two of each: one is taken before it has ended."""
         self._context = spark.sparkContext
-        self._pool = ThreadPoolExecutor(threads, "ahead")
-        self._begun: dict[TableId, _Begun] = {}
+        self._pool = ThreadPoolExecutor(2 * threads, "ahead")
+        self._begun: dict[TableId, Begun] = {}
         self._lock = threading.Lock()
 
     def ranges(self, table: TableId) -> tuple[OffsetRange, ...]:
@@ -67,19 +73,15 @@ class WorkersAhead:
         self.forget(table)
         job = self._pool.submit(self._tagged, following.label, partial(run, forecast.ranges, following))
         with self._lock:
-            self._begun[table] = _Begun(forecast, following, job)
+            self._begun[table] = Begun(forecast, following, job)
 
-    def take(
-        self, table: TableId, forecast: Forecast, writing: WorkerWriting
-    ) -> tuple[WorkerWriting, pa.Table] | None:
-        """Return what was begun for a task, and its result; None if nothing was, or if it needs something else."""
-        if (begun := self._pop(table)) is None:
-            return None
-        if not begun.fits(forecast, writing):
-            self._stop(begun)
-            return None
-        # A job that failed has removed its files. The task runs it again, and reports why it fails.
-        return None if begun.result.exception() is not None else (begun.writing, begun.result.result())
+    def take(self, table: TableId, forecast: Forecast, writing: WorkerWriting) -> Begun | None:
+        """Return what was begun for a task; None if nothing was, or if the task needs something else."""
+        begun = self._pop(table)
+        if begun is None or begun.fits(forecast, writing):
+            return begun
+        self._stop(begun)
+        return None
 
     def forget(self, table: TableId) -> None:
         """Stop what was begun for a table, and remove its files."""
@@ -92,11 +94,11 @@ class WorkersAhead:
             self.forget(table)
         self._pool.shutdown()
 
-    def _pop(self, table: TableId) -> _Begun | None:
+    def _pop(self, table: TableId) -> Begun | None:
         with self._lock:
             return self._begun.pop(table, None)
 
-    def _stop(self, begun: _Begun) -> None:
+    def _stop(self, begun: Begun) -> None:
         if not begun.result.done():
             self._context.cancelJobsWithTag(begun.writing.label)
         begun.result.add_done_callback(lambda _: begun.writing.remove_files())

@@ -22,7 +22,7 @@ NO_ROW: Final = -1
 """The position of a key that has no new row: its last event is a delete."""
 _MERGED_ROWS: Final = 50_000
 _MERGED_BYTES: Final = 64 << 20
-"""Changes whose superseded ones are left out at once."""
+"""Changes whose superseded ones are left out at once, or as many as were left the last time, if those are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,10 @@ class _TaskFiles:
                 return False
             self._log.append(rows)
         self._changes.append(changes_by_key(events, schema))
-        later = self._changes[1:]
-        if sum(part.num_rows for part in later) > _MERGED_ROWS or _bytes(later) > _MERGED_BYTES:
+        first, *later = self._changes
+        if sum(part.num_rows for part in later) > max(_MERGED_ROWS, first.num_rows) or _bytes(later) > max(
+            _MERGED_BYTES, first.nbytes
+        ):
             self._changes = [self._last_changes()]
         return True
 
@@ -152,7 +154,9 @@ def numbers_of(events: pa.Table) -> pa.Table:
 
 def _packed(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    # What a task returns is copied several times on its way through Java, and most numbers repeat each other.
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table.combine_chunks())
     content: bytes = sink.getvalue().to_pybytes()
     return content

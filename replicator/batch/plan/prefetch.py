@@ -68,23 +68,64 @@ def fetched_late(context: MirrorContext, task: TableTask) -> TableTask:
     return task
 
 
-def divided(context: MirrorContext, tasks: Sequence[TableTask]) -> list[list[TableTask]]:
+def divided(
+    context: MirrorContext,
+    tasks: Sequence[TableTask],
+    later: Mapping[str, tuple[OffsetRange, ...]] | None = None,
+) -> list[list[TableTask]]:
     """Divide each task into tasks of at most `apply.max_events` events with about `apply.max_size` bytes.
+
+    Each gets the ranges that follow it: those of the next one, and at last the first of those that the table's topic
+    has in `later`, if the driver does not do them itself. What Spark's workers have begun of a task stays one task.
 
     The first records of each task that has too many events for the driver are fetched, by one request, and measured.
     """
-    apply, sizes = context.config.apply, context.sizes
+    apply, sizes, later = context.config.apply, context.sizes, later or {}
     many = [task for task in tasks if task.count > context.driver_limits.table_events]
     samples = [replace(task, ranges=_first_records(task.ranges)) for task in many]
     _fetch(context.log, context.driver_limits, sizes, samples)
     found = []
     for task in tasks:
         most = sizes.most_records(task.topic, apply.max_size) if task in many else None
-        pieces = chunks(task.ranges, min(most or apply.max_events, apply.max_events))
+        limit = min(most or apply.max_events, apply.max_events)
+        pieces = _with_begun(task.ranges, context.ahead.ranges(task.table), limit)
         if task in many and context.ledger.progress(task.table).resume_marker is None:
             pieces = _with_small_beginning(task.ranges, context.driver_limits.table_events, pieces)
-        found.append([replace(task, ranges=piece) for piece in pieces])
+        following = [*pieces[1:], _first_of(later.get(task.topic, ()), limit, context.driver_limits)]
+        found.append(
+            [
+                replace(task, ranges=piece, following=after)
+                for piece, after in zip(pieces, following, strict=True)
+            ]
+        )
     return found
+
+
+def _first_of(ranges: tuple[OffsetRange, ...], most: int, limits: DriverLimits) -> tuple[OffsetRange, ...]:
+    """Return the first piece of later ranges; none if they are few events, which the driver does itself."""
+    first, *_ = chunks(ranges, most) or [()]
+    return first if sum(r.count for r in first) > limits.table_events else ()
+
+
+def _with_begun(
+    ranges: tuple[OffsetRange, ...], begun: tuple[OffsetRange, ...], most: int
+) -> list[tuple[OffsetRange, ...]]:
+    """Cut ranges into pieces of at most `most` events; the first one is what was `begun`, if they begin with it."""
+    ends = begun_ends(ranges, begun)
+    if not ends:
+        return chunks(ranges, most)
+    rest = tuple(replace(r, start=ends.get(r.partition, r.start)) for r in ranges)
+    return [begun, *chunks(rest, most)]
+
+
+def begun_ends(ranges: Sequence[OffsetRange], begun: Sequence[OffsetRange]) -> dict[int, int] | None:
+    """Return partition → end of what was begun; None if it is not the beginning of each of `ranges`."""
+    ends = {r.partition: r.end for r in begun if r.count}
+    starts = {r.partition: r.start for r in begun}
+    fits = all(
+        starts.get(r.partition) == r.start and ends.get(r.partition, r.end + 1) <= r.end for r in ranges
+    )
+    return ends if fits and len(ends) == len(ranges) else None
 
 
 def _with_small_beginning(

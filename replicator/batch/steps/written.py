@@ -60,18 +60,10 @@ def _style(segment: Segment, role: LakeRole, columns: Iterable[str]) -> FileStyl
 
 
 def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
-    """Decode and write the records of a segment, in one Spark job, which may have begun already.
-
-    That of the task that is expected to follow is begun then; see `ahead`.
-    """
-    context, task = segment.context, segment.task
-    ahead, run = context.ahead, partial(_run, context)
-    begun = ahead.take(segment.table, Forecast(task.ranges, task.topic_id), writing)
-    writing, found = (writing, run(task.ranges, writing)) if begun is None else begun
+    """Decode and write the records of a segment, in one Spark job, which may have begun already."""
+    writing, found = _found(segment, writing)
     decoder, records = writing.decoder, segment.logged()
     rows = found.to_pylist()
-    if task.following:
-        ahead.begin(segment.table, Forecast(task.following, task.topic_id), writing, run)
     parts = [row["content"] for row in rows if row["kind"] == "numbers"]
     numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
     files = None
@@ -82,6 +74,30 @@ def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
         mirror, changelog = files_in(rows, "mirror"), files_in(rows, "changelog")
         files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
     return WrittenEvents(numbers, files, lambda: SPARK.materialize(decoder.frame(records)))
+
+
+def _found(segment: Segment, writing: WorkerWriting) -> tuple[WorkerWriting, pa.Table]:
+    """Return what workers write of a segment, and their result; begin the task that is expected to follow.
+
+    If this one has begun already, the next one begins before its end: workers that have no more to do here go on.
+    """
+    context, task = segment.context, segment.task
+    begun = context.ahead.take(segment.table, Forecast(task.ranges, task.topic_id), writing)
+    if begun is None:
+        found = _run(context, task.ranges, writing)
+        _begin_following(segment, writing)
+        return writing, found
+    _begin_following(segment, begun.writing)
+    taken = begun.found()
+    # If it failed, this run reports why.
+    return (writing, _run(context, task.ranges, writing)) if taken is None else (begun.writing, taken)
+
+
+def _begin_following(segment: Segment, writing: WorkerWriting) -> None:
+    context, task = segment.context, segment.task
+    if task.following:
+        forecast = Forecast(task.following, task.topic_id)
+        context.ahead.begin(segment.table, forecast, writing, partial(_run, context))
 
 
 def _run(context: MirrorContext, ranges: tuple[OffsetRange, ...], writing: WorkerWriting) -> pa.Table:

@@ -47,15 +47,17 @@ class Places:
         pos, row, ts_ms, server = (_longs(source[name]) for name in ("pos", "row", "ts_ms", "server_id"))
         known = (files >= 0) & source["pos"].is_valid().to_numpy(zero_copy_only=False)
         known &= (pos >= 0) & (pos <= MOST_POS) & (ts_ms >= 0) & (ts_ms <= LAST_MS)
-        gtid = pc.extract_regex(source["gtid"], _GTID)
+        # The rows of a transaction have the same one.
+        gtids = source["gtid"].dictionary_encode()
+        gtid = pc.extract_regex(gtids.dictionary, _GTID)
         return cls(
             known,
             np.where(known, (files << FILE_SHIFT) + pos, 0),
             row,
             ts_ms,
             server,
-            pc.struct_field(gtid, "origin"),
-            _longs(pc.struct_field(gtid, "number")),
+            pc.struct_field(gtid, "origin").take(gtids.indices),
+            _longs(pc.struct_field(gtid, "number").take(gtids.indices)),
         )
 
     @property

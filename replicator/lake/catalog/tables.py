@@ -418,7 +418,7 @@ class Lake:
     def namespace_properties(self, namespace: str) -> dict[str, str]:
         """Return the properties of a namespace."""
         with lake_errors(f"namespace {namespace} cannot be read"):
-            return dict(self._catalog.loadNamespaceMetadata(self._namespace(namespace)))
+            return self.classes.texts(self._catalog.loadNamespaceMetadata(self._namespace(namespace)))
 
     def set_namespace_property(self, namespace: str, key: str, value: str | None) -> None:
         """Set a property of a namespace; None removes it."""

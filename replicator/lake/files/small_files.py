@@ -83,8 +83,9 @@ class SmallFiles:
     Attributes:
         data: data files, in the order in which they were written.
         deletes: delete files, in the same order. Only they delete rows of `data`.
-        early: the part of the usual number of commits and files that the first merge does not wait for. It differs
-            between tables: if all of them change in each batch, their merges must not be due after the same one.
+        early: the part of the usual number of commits and files that the first merge does not wait for, at most half.
+            It differs between tables: if all of them change in each batch, their merges must not be due after the same
+            one.
         commits: how many commits were made since the last merge.
     """
 
@@ -283,7 +284,7 @@ class SmallFileLog:
             return
         known = self._tables.get((table.namespace, table.name))
         if known is None or known.head != before:
-            early = crc32(f"{table.namespace}.{table.name}".encode()) / 2**32
+            early = crc32(f"{table.namespace}.{table.name}".encode()) / 2**33
             known = self._tables[table.namespace, table.name] = SmallFiles(head, early=early)
         known.commit(changes, head)
         if any(file.count >= SMALL_DELETES for file in known.deletes):

@@ -51,8 +51,9 @@ def test_a_task_that_is_as_expected_gets_what_was_begun(ahead: WorkersAhead, tmp
     assert ahead.ranges(TABLE) == RANGES
     taken = ahead.take(TABLE, FORECAST, writing(tmp_path))
     assert taken is not None
-    assert (taken[0].decoder.ranges, taken[0].commit) == (RANGES, 7)
-    assert [file.name.partition("-")[0] for file in tmp_path.iterdir()] == [taken[0].label]
+    assert taken.found() == RESULT.empty_table()
+    assert (taken.writing.decoder.ranges, taken.writing.commit) == (RANGES, 7)
+    assert [file.name.partition("-")[0] for file in tmp_path.iterdir()] == [taken.writing.label]
     assert ahead.ranges(TABLE) == ()
     assert ahead.take(TABLE, FORECAST, writing(tmp_path)) is None
 
@@ -77,7 +78,30 @@ def test_files_for_another_task_are_removed(ahead: WorkersAhead, tmp_path: Path,
 
 def test_a_job_that_fails_is_run_again_by_its_task(ahead: WorkersAhead, tmp_path: Path) -> None:
     ahead.begin(TABLE, FORECAST, writing(tmp_path, commit=6), Mock(side_effect=OSError))
+    taken = ahead.take(TABLE, FORECAST, writing(tmp_path))
+    assert taken is not None
+    assert taken.found() is None
     assert ahead.take(TABLE, FORECAST, writing(tmp_path)) is None
+
+
+def test_two_jobs_of_a_table_are_begun_if_the_first_one_is_taken_before_its_end(
+    ahead: WorkersAhead, tmp_path: Path
+) -> None:
+    second = Event()
+
+    def first(ranges: tuple[OffsetRange, ...], begun: WorkerWriting) -> pa.Table:
+        assert second.wait(10)
+        return run(ranges, begun)
+
+    def following(ranges: tuple[OffsetRange, ...], begun: WorkerWriting) -> pa.Table:
+        second.set()
+        return run(ranges, begun)
+
+    ahead.begin(TABLE, FORECAST, writing(tmp_path, commit=6), first)
+    taken = ahead.take(TABLE, FORECAST, writing(tmp_path))
+    assert taken is not None
+    ahead.begin(TABLE, FORECAST, taken.writing, following)
+    assert taken.found() is not None
 
 
 def test_closing_stops_a_running_job_and_removes_its_files(tmp_path: Path) -> None:

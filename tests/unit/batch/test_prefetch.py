@@ -120,8 +120,11 @@ def test_records_of_large_tasks_are_not_fetched(log: CountingLog) -> None:
     assert fetched_late(context, task(LARGE, 8, 16)).records is None
 
 
-def dividing(log: CountingLog, *, is_new: bool = False, **apply: int) -> Any:
+def dividing(
+    log: CountingLog, *, is_new: bool = False, begun: tuple[OffsetRange, ...] = (), **apply: int
+) -> Any:
     context = prefetching(log, DriverLimits(table_events=10))
+    context.ahead = SimpleNamespace(ranges=lambda _: begun)
     context.config = SimpleNamespace(apply=SimpleNamespace(**apply))
     known = SimpleNamespace(resume_marker=None if is_new else "a marker")
     context.ledger = SimpleNamespace(progress=lambda _: known)
@@ -155,3 +158,38 @@ def test_a_new_table_begins_with_few_events(log: CountingLog, max_events: int, p
     assert [piece.count for piece in found] == pieces
     assert found[0].ranges[0].start == 0
     assert [piece.ranges[0].start for piece in found[1:]] == [piece.ranges[0].end for piece in found[:-1]]
+
+
+def test_each_task_has_the_ranges_that_follow_it(log: CountingLog) -> None:
+    context = dividing(log, max_events=8, max_size=2_000_000_000)
+    (found,) = divided(context, [task(LARGE, 0, EVENTS)])
+    assert [piece.following for piece in found] == [found[1].ranges, found[2].ranges, ()]
+
+
+@pytest.mark.parametrize(("count", "following"), [(11, 11), (10, 0), (40, 13)])
+def test_last_task_has_the_first_of_later_ranges_if_the_driver_does_not_do_them(
+    log: CountingLog, count: int, following: int
+) -> None:
+    context = dividing(log, max_events=15, max_size=2_000_000_000)
+    later = (OffsetRange(LARGE, 0, EVENTS, EVENTS + count),)
+    (found,) = divided(context, [task(LARGE, 0, EVENTS)], {LARGE: later, "another": later})
+    first, last = (sum(r.count for r in piece.following) for piece in found)
+    assert (first, last) == (10, following)
+    assert all(r.start == EVENTS for r in found[1].following)
+
+
+@pytest.mark.parametrize(
+    ("begun", "pieces"),
+    [
+        ((OffsetRange(LARGE, 0, 0, 13),), [13, 7]),
+        ((OffsetRange(LARGE, 0, 0, EVENTS),), [EVENTS]),
+        ((OffsetRange(LARGE, 0, 0, EVENTS + 1),), [6, 7, 7]),
+        ((OffsetRange(LARGE, 0, 1, 13),), [6, 7, 7]),
+    ],
+)
+def test_what_workers_have_begun_stays_one_task(
+    log: CountingLog, begun: tuple[OffsetRange, ...], pieces: list[int]
+) -> None:
+    context = dividing(log, begun=begun, max_events=8, max_size=2_000_000_000)
+    (found,) = divided(context, [task(LARGE, 0, EVENTS)])
+    assert [piece.count for piece in found] == pieces

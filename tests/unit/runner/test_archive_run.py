@@ -28,7 +28,7 @@ def test_apply_archive_retries_until_no_table_fails() -> None:
     scheduler = archive_scheduler([], {"t": {0: 9}})
     scheduler.failing = True
 
-    def advance(ends: Any, _on_events: Any) -> None:
+    def advance(ends: Any, _on_events: Any, **_: Any) -> None:
         assert ends == {"t": {0: 9}}
         scheduler.failing = scheduler.advance.call_count < 2
 
@@ -41,10 +41,14 @@ def test_apply_archive_retries_until_no_table_fails() -> None:
 def test_apply_archive_reports_the_events_of_all_chunks() -> None:
     chunks = [(OffsetRange("t", 0, 3, 5), OffsetRange("t", 1, 0, 1)), (OffsetRange("t", 0, 5, 9),)]
     scheduler = archive_scheduler(chunks, {"t": {0: 9, 1: 1}})
-    scheduler.advance.side_effect = lambda _ends, on_events: on_events(3)
+    scheduler.advance.side_effect = lambda _ends, on_events, **_: on_events(3)
     reported: list[tuple[int, int]] = []
     apply_archive(scheduler, lambda done, total: reported.append((done, total)))
     assert reported == [(0, 7), (3, 7), (6, 7)]
+    assert [call.kwargs["following"] for call in scheduler.advance.mock_calls] == [
+        {"t": (OffsetRange("t", 0, 5, 9),)},
+        {},
+    ]
 
 
 @pytest.mark.parametrize(

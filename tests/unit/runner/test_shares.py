@@ -110,11 +110,6 @@ def test_what_follows_a_round_of_backlogs_may_begin() -> None:
     assert following({"big": 5_000, "large": 5_000}) == {"big": 500, "large": 500}
 
 
-def test_what_the_driver_will_do_is_not_begun() -> None:
-    assert following({"big": 1_050}) == {}
-    assert following({"big": 1_051}) == {"big": 51}
-
-
 def test_nothing_is_begun_while_other_tables_have_events() -> None:
     assert following({"big": 5_000, "a": 30}) == {}
 

@@ -18,6 +18,7 @@ from replicator.decode.schemas.tracker import SchemaTracker
 from replicator.errors import LakeUnavailable, LogUnavailable, NotCaughtUp
 from replicator.runner.rounds import Rounds
 from replicator.runner.scheduler import Scheduler
+from replicator.runner.shares import Round
 from replicator.runner.stream import KafkaStream, _Batches, _wait, follow, starting_offsets
 from replicator.sources.change_log import Offsets
 from tests.support.config import minimal_config
@@ -121,6 +122,19 @@ def test_what_the_log_has_is_applied_before_the_stream_starts(tmp_path: Path, *,
         stream.run()
     calls = [name for name, *_ in scheduler.method_calls if name in ("advance", "started")]
     assert calls == (["advance"] if stops else ["advance", "started"])
+
+
+LATER = {topic: {partition: end + 1 for partition, end in ends.items()} for topic, ends in ENDS.items()}
+
+
+def test_what_the_log_has_is_applied_without_a_stream_when_run_until_caught_up(tmp_path: Path) -> None:
+    context: Any = Mock(config=minimal_config(tmp_path))
+    context.log.readable_ends.side_effect = [ENDS, LATER]
+    scheduler: Any = Mock(context=context, stopping=threading.Event(), checks=None, events=0)
+    scheduler.check_log.return_value = ({}, LATER)
+    scheduler.plan_round.side_effect = lambda goal, _pace: Round(goal, {}, 0, {})
+    assert Unstartable(context, Mock(), scheduler, until_caught_up=True).run() == LATER
+    assert [call.args for call in scheduler.advance.mock_calls] == [(ENDS,), (LATER,)]
 
 
 class Goal:
