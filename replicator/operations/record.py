@@ -366,6 +366,11 @@ class _Recorder:
         first: Messages = {}
         while not first and not self._finished(until_caught_up, stop):
             first = self._source.poll()
+            if not first and not until_caught_up:
+                self._source.refresh()
+        if not first and stop.is_set():
+            # No event has told how the archive's events are encoded.
+            return self._progress()
         values = (message.value() for messages in first.values() for message in messages)
         encoding = encoding_of(next((value for value in values if value is not None), b""), self._log.format)
         with ArchiveWriter(

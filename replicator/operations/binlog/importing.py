@@ -3,9 +3,9 @@
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -31,8 +31,8 @@ from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.sources.kafka.log import KafkaChangeLog
 
-_RECORD_S: Final = 30.0
-"""How often events are recorded while Debezium reads: rarely, because each time begins another file of the archive."""
+_REFRESH_S: Final = 1.0
+"""How often topics are looked for that Debezium made since."""
 
 ImportPhase = Literal["fetching", "checking", "starting servers", "reading", "recording"]
 
@@ -163,28 +163,41 @@ class _Import:
     ) -> bool:
         """Wait until Debezium has read all files. Return false if the import was stopped before."""
         report = self._reading(files)
-        recorded = time.monotonic()
-        for at in scratch.positions(own):
-            if self._stop.is_set():
-                return False
-            if at is None:
-                continue
-            report(at.file, at.pos)
-            # An archive that is continued has events that this broker does not have yet.
-            if not topics.from_beginning and time.monotonic() - recorded > _RECORD_S:
-                self._record(own, topics)
-                recorded = time.monotonic()
+        with self._recording_meanwhile(own, topics) as failed:
+            for at in scratch.positions(own):
+                if self._stop.is_set() or failed():
+                    return False
+                if at is not None:
+                    report(at.file, at.pos)
         return True
 
-    def _record(self, own: Config, topics: RewrittenTopics) -> None:
-        """Append the events that the broker has and the archive lacks."""
+    @contextmanager
+    def _recording_meanwhile(self, own: Config, topics: RewrittenTopics) -> Iterator[Callable[[], bool]]:
+        """Append events while Debezium reads, in a thread; yield whether that failed. Its error is raised at the end.
+
+        An archive that is continued has events that this broker does not have yet: nothing is appended then.
+        """
+        if topics.from_beginning:
+            yield lambda: False
+            return
+        ended = threading.Event()
+        with ThreadPoolExecutor(1, "import-record") as pool:
+            recording = pool.submit(self._record, own, topics, until=ended)
+            try:
+                yield recording.done
+            finally:
+                ended.set()
+            recording.result()
+
+    def _record(self, own: Config, topics: RewrittenTopics, until: threading.Event | None = None) -> None:
+        """Append the events that the broker has and the archive lacks, or also later ones `until` an event is set."""
         done = record(
             own,
             self._request.to,
-            until_caught_up=True,
-            on_progress=self._recording,
-            stop=self._stop,
-            times=RecordTimes(segment=self._request.segment_seconds),
+            until_caught_up=until is None,
+            on_progress=self._recording if until is None else None,
+            stop=until or self._stop,
+            times=RecordTimes(segment=self._request.segment_seconds, refresh=_REFRESH_S),
             segment_bytes=self._request.segment_bytes,
             rewritten=topics,
         )

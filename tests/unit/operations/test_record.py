@@ -2,12 +2,16 @@
 
 import socket
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from replicator.config import Config
 from replicator.errors import ArchiveError, BinlogError, ConfigError, DataLossError, LogUnavailable
@@ -189,33 +193,55 @@ def test_record_checks_all_events_of_rewritten_topics_and_appends_the_new_ones(t
     assert [event.value for event in found.events("shop.shop.t", 0)] == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
 
 
-def test_record_completes_segments_by_time(tmp_path: Path) -> None:
-    broker = MockBroker()
+@contextmanager
+def following(tmp_path: Path, broker: MockBroker) -> Iterator[None]:
+    """Record the broker's events while the block runs, in a thread."""
     log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
-    broker.send("shop.shop.t", b"{}")
     stop = threading.Event()
-    seen: list[int] = []
-
-    def follow() -> None:
-        record(
+    with ThreadPoolExecutor(1) as pool:
+        recording = pool.submit(
+            record,
             config(tmp_path, log),
             tmp_path / "to",
             until_caught_up=False,
             stop=stop,
-            on_progress=lambda progress: seen.append(progress.events),
             times=RecordTimes(segment=0.01),
         )
+        try:
+            yield
+        finally:
+            stop.set()
+        recording.result(30)
 
-    recorder = threading.Thread(target=follow)
-    recorder.start()
-    try:
+
+def test_record_completes_segments_by_time(tmp_path: Path) -> None:
+    broker = MockBroker()
+    broker.send("shop.shop.t", b"{}")
+    with following(tmp_path, broker):
         for events in (1, 2):
             until(partial(has_archived, tmp_path / "to", events), seconds=30, doing="a segment")
             broker.send("shop.shop.t", b"{}")
-    finally:
-        stop.set()
-        recorder.join(30)
     assert len(ArchiveReader(tmp_path / "to").entries) >= 2
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_record_waits_for_the_first_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, sent: bool
+) -> None:
+    broker, waits = MockBroker(), threading.Event()
+
+    class Waiting(Consumer):
+        def consume(self, *args: Any, **options: Any) -> Any:
+            waits.set()
+            return super().consume(*args, **options)
+
+    monkeypatch.setattr("replicator.operations.record.Consumer", Waiting)
+    with following(tmp_path, broker):
+        assert waits.wait(30)
+        if sent:
+            broker.send("shop.shop.t", b'{"schema":{},"payload":{}}')
+            until(partial(has_archived, tmp_path / "to", 1), seconds=30, doing="recording")
+    assert (tmp_path / "to").exists() == sent
 
 
 def has_archived(path: Path, events: int) -> bool:
