@@ -120,12 +120,15 @@ def run_in_workers(frame: DataFrame, function: OfTask, schema: pa.Schema) -> Dat
 
 def without_tombstones(records: pa.Table) -> pa.Table:
     """Return the records that have a value."""
+    if not records.column("value").null_count:
+        return records
     return records.filter(pc.field("value").is_valid())
 
 
 def values_of(records: pa.Table) -> pa.BinaryArray:
     """Return the values of records as one array."""
-    return pa.concat_arrays([pa.array([], pa.binary()), *records.column("value").chunks])
+    chunks = records.column("value").chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], pa.binary()), *chunks])
 
 
 def _of_events(function: Summary, records: pa.Table) -> pa.Table:
