@@ -1,5 +1,6 @@
 """Read a configuration file, and report for each error its line and how to fix it."""
 
+import ast
 import difflib
 import json
 import logging
@@ -111,7 +112,7 @@ def parse(values: Mapping[str, Any], *, base: Path, name: str = "configuration",
         return Config.model_validate_json(json.dumps(values, default=str), context={"base": base})
     except ValidationError as error:
         details = _without_echoes(error.errors(include_url=False))
-    problems = [_problem(detail, values, name, text) for detail in details]
+    problems = [_problem(detail, name, text) for detail in details]
     lines = [line for _, line in sorted(problems)]
     hint = f"edit {name} and try again" if text else None
     if len(lines) == 1:
@@ -141,7 +142,7 @@ def _without_echoes(details: list[ErrorDetails]) -> list[ErrorDetails]:
     ]
 
 
-def _problem(detail: ErrorDetails, values: Mapping[str, Any], name: str, text: str) -> tuple[int, str]:
+def _problem(detail: ErrorDetails, name: str, text: str) -> tuple[int, str]:
     cause = detail.get("ctx", {}).get("error")
     raw = cause.location if isinstance(cause, SectionError) else detail["loc"]
     # The kind of log is a step in pydantic's path, but not in the file.
@@ -151,7 +152,7 @@ def _problem(detail: ErrorDetails, values: Mapping[str, Any], name: str, text: s
     line = line_of(text, location)
     place = f"{name}:{line}" if line else name
     key = _dotted(location)
-    return line or 0, ": ".join(part for part in (place, key, _reason(detail, raw, values)) if part)
+    return line or 0, ": ".join(part for part in (place, key, _reason(detail, raw)) if part)
 
 
 def _dotted(location: Location) -> str:
@@ -161,7 +162,7 @@ def _dotted(location: Location) -> str:
     return path
 
 
-def _reason(detail: ErrorDetails, raw: Location, values: Mapping[str, Any]) -> str:
+def _reason(detail: ErrorDetails, raw: Location) -> str:
     given = _shown(detail["input"])
     context = detail.get("ctx", {})
     match detail["type"]:
@@ -170,7 +171,7 @@ def _reason(detail: ErrorDetails, raw: Location, values: Mapping[str, Any]) -> s
         case "extra_forbidden":
             reason = _unknown_key(raw)
         case "literal_error" | "union_tag_invalid":
-            reason = _not_among(detail, values)
+            reason = _not_among(detail)
         case "missing":
             reason = "required, but missing"
         case "union_tag_not_found":
@@ -189,25 +190,16 @@ def _reason(detail: ErrorDetails, raw: Location, values: Mapping[str, Any]) -> s
     return reason
 
 
-def _not_among(detail: ErrorDetails, values: Mapping[str, Any]) -> str:
-    given: object
-    if detail["type"] == "union_tag_invalid":
-        allowed, given = list(_LOG_KINDS), values["log"].get("kind")
-    else:
-        model = _model_at(detail["loc"][:-1])
-        key, fields = detail["loc"][-1], {} if model is None else model.model_fields
-        field = next((field for name, field in fields.items() if key in (name, field.alias)), None)
-        allowed = [str(value) for value in _literals(field.annotation)] if field else []
-        given = detail["input"]
-    choices = ", ".join(f'"{value}"' for value in allowed)
-    return f"must be one of {choices}, not {_shown(given)}{_did_you_mean(str(given), allowed)}"
-
-
-def _literals(annotation: Any) -> list[Any]:
-    arguments = get_args(annotation)
-    if arguments and all(isinstance(argument, str) for argument in arguments):
-        return list(arguments)
-    return [value for argument in arguments for value in _literals(argument)]
+def _not_among(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    # As Python writes them: 'kafka', 'archive', or: 2 or 3.
+    allowed = [
+        ast.literal_eval(value)
+        for value in re.split(", | or ", context.get("expected_tags") or context["expected"])
+    ]
+    given = detail["input"]["kind"] if "tag" in context else detail["input"]
+    guess = _did_you_mean(str(given), [value for value in allowed if isinstance(value, str)])
+    return f"must be one of {', '.join(map(_shown, allowed))}, not {_shown(given)}{guess}"
 
 
 def _unknown_key(raw: Location) -> str:

@@ -109,6 +109,11 @@ BUKKET = (
         ),
         (
             'trigger = "10 seconds"',
+            "format_version = 4",
+            "22: apply.format_version: must be one of 2, 3, not 4",
+        ),
+        (
+            'trigger = "10 seconds"',
             'max_events = "many"',
             '22: apply.max_events: must be a whole number, not "many"',
         ),
