@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from string import Template
 
@@ -29,18 +29,8 @@ class Answers:
 
 def render_config(answers: Answers) -> str:
     """Return the text of a configuration file. Raises UsageError if an answer makes it invalid."""
-    values = {
-        "name": answers.name,
-        "url": answers.url,
-        "tables": list(answers.tables),
-        "namespace": answers.namespace,
-        "password_env": answers.password_env,
-        "bootstrap_servers": answers.bootstrap_servers,
-        "connect_url": answers.connect_url,
-        "topic_prefix": answers.topic_prefix,
-        "warehouse": answers.warehouse,
-        "catalog_uri": f"jdbc:sqlite:{_catalog_folder(answers.warehouse)}/catalog.db",
-    }
+    values = asdict(answers)
+    values["catalog_uri"] = f"jdbc:sqlite:{_catalog_folder(answers.warehouse)}/catalog.db"
     # JSON strings and lists of strings are valid TOML too.
     quoted = {key: json.dumps(value, ensure_ascii=False) for key, value in values.items()}
     text = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
