@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from replicator.config.sections import ArchiveLog, KafkaLog, SectionError, TableSectionError
-from replicator.config.values import STRICT, Duration
+from replicator.config.values import Duration, Section
 from replicator.model.shapes import parse_shape, unfit_name
 from replicator.model.types import LakeType
 
@@ -38,7 +38,7 @@ def _table(value: object) -> str:
     return value
 
 
-class LogTableConfig(BaseModel):
+class LogTableConfig(Section):
     """`[[log_table]]`: a topic that becomes a table to which its events are appended.
 
     Attributes:
@@ -53,8 +53,6 @@ class LogTableConfig(BaseModel):
         retention: seconds; partitions that are older are deleted as a whole.
         on_gap: what happens if Kafka has deleted events that the table lacks.
     """
-
-    model_config = STRICT
 
     topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
     table: Annotated[str, PlainValidator(_table)]

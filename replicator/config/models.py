@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from replicator.config.catalogs import CATALOGS, CatalogKind, CatalogName, Database
 from replicator.config.log_tables import LogTableConfig, check_log_tables
@@ -32,8 +32,8 @@ from replicator.config.sections import (
 )
 from replicator.config.values import (
     NAME,
-    STRICT,
     Partition,
+    Section,
     Size,
     SourceUrl,
     TableName,
@@ -60,12 +60,6 @@ CATALOG_NAME = "lake"
 """The catalog's name in both Spark and PyIceberg: the JDBC catalog stores it in every row."""
 
 _WORD = r"^[A-Za-z_][A-Za-z0-9_]*$"
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, and values are not converted from other TOML types."""
-
-    model_config = STRICT
 
 
 def _state_dir(data: dict[str, Any]) -> str:
@@ -134,11 +128,11 @@ class LakeConfig(Section):
     uri: CatalogUri | None = None
     warehouse: Location | None = None
     namespace: Annotated[str, Field(pattern=_WORD)]
-    options: dict[str, OptionValue] = {}
+    options: Mapping[str, OptionValue] = {}
 
     @field_validator("options")
     @classmethod
-    def _no_secrets(cls, options: dict[str, str | SecretRef]) -> dict[str, str | SecretRef]:
+    def _no_secrets(cls, options: Mapping[str, str | SecretRef]) -> Mapping[str, str | SecretRef]:
         refuse_literal_secrets(options)
         return options
 
@@ -242,7 +236,7 @@ class SparkConfig(Section):
 
     master: Annotated[str, Field(min_length=1)] = "local[*]"
     driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[kmgKMG]$")] = "3g"
-    conf: dict[str, OptionValue] = {}
+    conf: Mapping[str, OptionValue] = {}
 
     @property
     def is_local(self) -> bool:
@@ -268,7 +262,7 @@ class TableConfig(Section):
     keyless: Keyless | None = None
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     maintenance: TableMaintenanceConfig = TableMaintenanceConfig()
-    properties: dict[str, str] = {}
+    properties: Mapping[str, str] = {}
     history: Literal["scd2", "soft_delete", "append"] | None = None
     history_columns: tuple[Annotated[str, Field(min_length=1)], ...] = ()
 
@@ -280,7 +274,7 @@ class TableConfig(Section):
 
     @field_validator("properties")
     @classmethod
-    def _no_format(cls, properties: dict[str, str]) -> dict[str, str]:
+    def _no_format(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
         if "format-version" in properties:
             raise ValueError('"format-version" has its own key: format_version')
         return properties

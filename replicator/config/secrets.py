@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, SecretStr, ValidationInfo, model_validator
+from pydantic import PlainValidator, SecretStr, ValidationInfo, model_validator
 
 from replicator.config.paths import LocalPath
+from replicator.config.values import Section
 from replicator.errors import ConfigError
 
 
-class SecretRef(BaseModel):
+class SecretRef(Section):
     """`{ env = "NAME" }` or `{ file = "PATH" }`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     env: str | None = None
     file: LocalPath | None = None

@@ -4,11 +4,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from replicator.config.paths import LocalPath, Location
 from replicator.config.secrets import OptionValue, Secret, SecretRef, refuse_literal_secrets, reveal_all
-from replicator.config.values import NAME, STRICT, ColumnPattern, Duration, ReplicaUrl, Size, TablePattern
+from replicator.config.values import (
+    NAME,
+    ColumnPattern,
+    Duration,
+    ReplicaUrl,
+    Section,
+    Size,
+    TablePattern,
+    parse_duration,
+)
 from replicator.model.transforms import Blank, FixedText, KeepLast, Mask
 from replicator.schema.evolution.changes import ChangeKind, Policy, UnloggedPolicy
 
@@ -40,7 +49,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-class BootstrapConfig(BaseModel):
+class BootstrapConfig(Section):
     """`[bootstrap]`: who reads the rows that a table has when it is mirrored first, and how the mirror reads tables.
 
     `by` is None if it is not set: see `Config.reads_new_tables`.
@@ -50,8 +59,6 @@ class BootstrapConfig(BaseModel):
         replica_urls: the replicas that count, besides the source if it is one.
         replica_password: their password; None for that of the source.
     """
-
-    model_config = STRICT
 
     by: Literal["mirror", "connector"] | None = None
     parallel_tables: Annotated[int, Field(ge=1, le=32)] = 2
@@ -72,7 +79,7 @@ class BootstrapConfig(BaseModel):
         return self
 
 
-class HealConfig(BaseModel):
+class HealConfig(Section):
     """`[heal]`: whether the mirror reads a table again if the log cannot tell what its rows are.
 
     Attributes:
@@ -82,8 +89,6 @@ class HealConfig(BaseModel):
             command; its first copy does not count.
     """
 
-    model_config = STRICT
-
     mode: Literal["auto", "ask"] = "auto"
     max_rows: Annotated[int, Field(ge=1)] | None = None
     min_interval: Duration = 3600.0
@@ -92,10 +97,8 @@ class HealConfig(BaseModel):
 Unlisted = Literal["allow", "pause"]
 
 
-class MaskConfig(BaseModel):
+class MaskConfig(Section):
     """The replacement for a masked column's values: exactly one of three."""
-
-    model_config = STRICT
 
     text: str | None = None
     keep_last: Annotated[int, Field(ge=1)] | None = None
@@ -114,19 +117,17 @@ class MaskConfig(BaseModel):
         return Blank() if self.keep_last is None else KeepLast(self.keep_last)
 
 
-class ColumnsConfig(BaseModel):
+class ColumnsConfig(Section):
     """Which columns are mirrored, and which are masked or hashed before anything is written.
 
     Column names, in which * and ? match any letters, regardless of letter case. A table with `unlisted = "pause"`
     pauses if it has a column that no list names; `include` then excludes no other column.
     """
 
-    model_config = STRICT
-
     include: tuple[ColumnPattern, ...] = ()
     exclude: tuple[ColumnPattern, ...] = ()
     hash: tuple[ColumnPattern, ...] = ()
-    mask: dict[ColumnPattern, MaskConfig] = {}
+    mask: Mapping[ColumnPattern, MaskConfig] = {}
     unlisted: Unlisted | None = None
 
     @model_validator(mode="after")
@@ -153,7 +154,7 @@ APICURIO_API: Final = "/apis/ccompat/"
 """Part of the URL of Apicurio's Confluent-compatible API."""
 
 
-class KafkaLog(BaseModel):
+class KafkaLog(Section):
     """`[log] kind = "kafka"`: Debezium's topics.
 
     `options` are librdkafka's names (`security.protocol`, `sasl.username`, …), given once for both clients: the
@@ -163,8 +164,6 @@ class KafkaLog(BaseModel):
     for `format = "avro"`. With `flattened`, events are rows from ExtractNewRecordState instead of envelopes. `archive`
     is a recorded archive of the same topics: events that Kafka has deleted are read from it.
     """
-
-    model_config = STRICT
 
     kind: Literal["kafka"]
     bootstrap_servers: Annotated[str, Field(min_length=1)]
@@ -181,11 +180,11 @@ class KafkaLog(BaseModel):
     connect_url: Annotated[str, Field(pattern=r"^https?://")] | None = Field(default=None, repr=False)
     archive: Location | None = None
     allow_lossy: tuple[str, ...] = ()
-    options: dict[str, OptionValue] = {}
+    options: Mapping[str, OptionValue] = {}
 
     @field_validator("options")
     @classmethod
-    def _known_places(cls, options: dict[str, str | SecretRef]) -> dict[str, str | SecretRef]:
+    def _known_places(cls, options: Mapping[str, str | SecretRef]) -> Mapping[str, str | SecretRef]:
         refuse_literal_secrets(options)
         if "bootstrap.servers" in options:
             raise ValueError('"bootstrap.servers" has its own key: log.bootstrap_servers')
@@ -246,10 +245,8 @@ class KafkaLog(BaseModel):
         return {f"kafka.{name}": value for name, value in java_client_options(self.client_options()).items()}
 
 
-class ArchiveLog(BaseModel):
+class ArchiveLog(Section):
     """`[log] kind = "archive"`: a recorded event archive. `topic_prefix` defaults to the manifest's."""
-
-    model_config = STRICT
 
     kind: Literal["archive"]
     path: Location
@@ -257,17 +254,23 @@ class ArchiveLog(BaseModel):
     flattened: bool = False
 
 
-_SHORTEST_ORPHAN_AGE: Final = 3600.0
+def _at_least(least: str, why: str = "") -> AfterValidator:
+    """Return a validator of a time in seconds that must not be shorter than `least`, such as "1 hour"."""
+
+    def check(seconds: float) -> float:
+        if seconds < parse_duration(least):
+            raise ValueError(f'must be at least "{least}"{why}')
+        return seconds
+
+    return AfterValidator(check)
 
 
-class MaintenanceConfig(BaseModel):
+class MaintenanceConfig(Section):
     """`[maintenance]`: when files are merged, and when snapshots and orphan files are deleted.
 
     Times are in seconds, sizes in bytes. `max_share` is the part of the time that it takes at most while batches follow
     each other without a pause.
     """
-
-    model_config = STRICT
 
     enabled: bool = True
     merge_files: Annotated[int, Field(ge=2)] = 10
@@ -275,26 +278,18 @@ class MaintenanceConfig(BaseModel):
     delete_ratio: Annotated[float, Field(gt=0, le=1)] = 0.1
     max_snapshots: Annotated[int, Field(ge=1)] = 1000
     snapshot_age: Duration = 5 * 86_400.0
-    orphan_age: Duration = 3 * 86_400.0
+    orphan_age: Annotated[
+        Duration,
+        _at_least("1 hour", ": files of a running batch have no snapshot yet, and must not be deleted"),
+    ] = 3 * 86_400.0
     slice_time: Duration = 0.5
     slice_bytes: Size = 500_000_000
     max_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     max_lag: Duration = 60.0
 
-    @field_validator("orphan_age")
-    @classmethod
-    def _longer_than_a_batch(cls, age: float) -> float:
-        if age < _SHORTEST_ORPHAN_AGE:
-            raise ValueError(
-                'must be at least "1 hour": files of a running batch have no snapshot yet, and must not be deleted'
-            )
-        return age
 
-
-class TableMaintenanceConfig(BaseModel):
+class TableMaintenanceConfig(Section):
     """`[[table]] maintenance`: settings of `[maintenance]` for one table; None means the value of `[maintenance]`."""
-
-    model_config = STRICT
 
     enabled: bool | None = None
     merge_files: Annotated[int, Field(ge=2)] | None = None
@@ -323,37 +318,25 @@ class TableSectionError(SectionError):
         super().__init__(message, section, index, key)
 
 
-_SHORTEST_INTERVAL: Final = 60.0
-
-
-class TagsConfig(BaseModel):
+class TagsConfig(Section):
     """`[tags]`: how often all tables are tagged at one source position, and how many of these tags are kept.
 
     `every` is in seconds; None means only on request.
     """
 
-    model_config = STRICT
-
-    every: Duration | None = None
+    every: (
+        Annotated[Duration, _at_least("1 minute", ": each tag adds a commit to every lake table")] | None
+    ) = None
     keep: Annotated[int, Field(ge=1)] = 24
 
-    @field_validator("every")
-    @classmethod
-    def _not_too_often(cls, every: float | None) -> float | None:
-        if every is not None and every < _SHORTEST_INTERVAL:
-            raise ValueError('must be at least "1 minute": each tag adds a commit to every lake table')
-        return every
 
-
-class SchemaChangesConfig(BaseModel):
+class SchemaChangesConfig(Section):
     """`[schema_changes]`: the policy for each kind of schema change; None inherits the mirror's policy.
 
     evolve applies the change, ignore leaves the lake unchanged, fail pauses the table. After changes of rows that no
     event has, reread reads the table again if `[heal]` allows it, follow deletes the rows of dropped and truncated
     partitions if it can and otherwise does as reread, keep leaves the lake's rows, pause pauses the table.
     """
-
-    model_config = STRICT
 
     add: Policy | None = None
     drop: Policy | None = None
@@ -369,7 +352,7 @@ class SchemaChangesConfig(BaseModel):
         return {kind: policy for kind in get_args(ChangeKind) if (policy := getattr(self, kind)) is not None}
 
 
-class PipelinesConfig(BaseModel):
+class PipelinesConfig(Section):
     """`[pipelines]`: the folder of the files of pipelines, and how often their results are refreshed.
 
     Attributes:
@@ -378,26 +361,19 @@ class PipelinesConfig(BaseModel):
         on_difference: "report" logs it, "repair" also corrects the result.
     """
 
-    model_config = STRICT
-
     folder: Annotated[LocalPath, Field(default="pipelines", validate_default=True)]
     every: Duration = 10.0
-    check_every: Duration | None = None
+    check_every: (
+        Annotated[Duration, _at_least("1 minute", ": each check computes a result as a whole")] | None
+    ) = None
     on_difference: Literal["report", "repair"] = "report"
 
     def files(self) -> list[Path]:
         """Return the files of pipelines, sorted by name; none if there is no folder."""
         return sorted(file for file in self.folder.glob("*") if file.suffix in (".sql", ".py"))
 
-    @field_validator("check_every")
-    @classmethod
-    def _not_too_often(cls, every: float | None) -> float | None:
-        if every is not None and every < _SHORTEST_INTERVAL:
-            raise ValueError('must be at least "1 minute": each check computes a result as a whole')
-        return every
 
-
-class VerifyConfig(BaseModel):
+class VerifyConfig(Section):
     """`[verify]`: how often the mirror compares its tables with the source, and what follows from a difference.
 
     Without the section, `DEFAULT_VERIFY` applies.
@@ -410,20 +386,11 @@ class VerifyConfig(BaseModel):
         exclude: patterns of tables that are not checked on schedule.
     """
 
-    model_config = STRICT
-
     enabled: bool = True
-    every: Duration | None = None
+    every: Annotated[Duration, _at_least("1 minute")] | None = None
     on_difference: Literal["report", "repair"] = "report"
     max_rows_per_second: Annotated[int, Field(ge=1)] = 100_000
     exclude: tuple[TablePattern, ...] = ()
-
-    @field_validator("every")
-    @classmethod
-    def _not_too_often(cls, every: float | None) -> float | None:
-        if every is not None and every < _SHORTEST_INTERVAL:
-            raise ValueError('must be at least "1 minute"')
-        return every
 
 
 DEFAULT_VERIFY: Final = VerifyConfig.model_validate(

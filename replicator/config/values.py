@@ -8,12 +8,16 @@ from functools import partial
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ConfigDict, PlainValidator
+from pydantic import BaseModel, ConfigDict, PlainValidator
 
 from replicator.model.partitioning import PartitionField, parse_partition
 
-STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
-"""Settings of every section: unknown keys are errors, and values are not converted from other TOML types."""
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, and values are not converted from other TOML types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """A pattern for names that become parts of others, such as those of topics."""

@@ -292,7 +292,7 @@ def _described(kind: Any, metadata: list[Any]) -> str:
         return _described(next(a for a in arguments if a is not type(None)), [])
     if origin is tuple:
         return f"list: {_described(arguments[0], [])}"
-    if origin is dict:
+    if origin is Mapping:
         return f"table: {_described(arguments[1], [])}"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "table: " + ", ".join(f"`{name}`" for name in kind.model_fields)
