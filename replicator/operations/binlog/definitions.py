@@ -26,10 +26,10 @@ def undefined(scan: Scan, included: Callable[[TableId], bool]) -> list[TableId]:
             found |= {item} - seen
             seen.add(item)
             continue
-        for effect in table_effects(parse(item.text), item.database):
-            if effect.kind == "change" and effect.table not in seen:
-                found.add(effect.table)
-            seen.add(effect.table)
+        for effect, table in table_effects(parse(item.text), item.database):
+            if effect == "change" and table not in seen:
+                found.add(table)
+            seen.add(table)
     return sorted(filter(included, found))
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from replicator.model.table import TableId
-from replicator.schema.ddl.tables import Statement, parse, past
+from replicator.schema.ddl.tables import Statement, parse, past, table_name
 
 _MODIFIERS: Final = frozenset({"LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUICK", "IGNORE", "INTO", "FROM"})
 _CALLS: Final = frozenset({"SELECT", "DO", "CALL", "(", "TABLE", "VALUES"})
@@ -150,12 +150,8 @@ def _names(tokens: Statement, database: str) -> Iterator[TableId]:
 
 def _name_at(tokens: Statement, at: int, database: str) -> TableId | None:
     """Return the table name that begins at a token; None if there is none, or if it has no database."""
-    names = [t.name for t in tokens[at : at + 3]]
-    if not names or names[0] is None:
-        return None
-    if len(names) == 3 and tokens[at + 1].keyword == "." and names[2] is not None:
-        return TableId(names[0], names[2])
-    return TableId(database, names[0]) if database else None
+    name, _ = table_name(tokens, at)
+    return name.within(database) if name is not None and (name.database or database) else None
 
 
 def _before(tokens: Statement, keyword: str) -> Statement:

@@ -49,7 +49,7 @@ def key_change(statements: Iterable[Statement], table: TableId) -> KeyChange:
             if like is None:
                 found = KeyChange(created=True, added=tuple(_defined_keys(table_elements(statement))))
             else:
-                found = KeyChange(created=True, like=TableId(like.database or table.database, like.table))
+                found = KeyChange(created=True, like=like.within(table.database))
         elif (index := _index_statement(statement)) is not None and index[0].means(table):
             found = index[1]
     return found
@@ -60,7 +60,7 @@ def index_statements(statements: Iterable[Statement], database: str) -> Iterator
     for statement in statements:
         if (found := _index_statement(statement)) is not None:
             name, change = found
-            yield TableId(name.database or database, name.table), change
+            yield name.within(database), change
 
 
 def _alteration(specs: Iterable[Sequence[Token]]) -> KeyChange:

@@ -42,7 +42,7 @@ def partition_statements(
     """Yield what ALTER TABLE does to the partitions of which table; `database` is the current one."""
     for statement in statements:
         if (altered := altered_table(statement)) is not None:
-            table = TableId(altered[0].database or database, altered[0].table)
+            table = altered[0].within(database)
             if (change := _change(statement, table)) is not None:
                 yield table, change
 

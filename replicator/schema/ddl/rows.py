@@ -42,7 +42,7 @@ def unlogged_changes(statements: Iterable[Statement], database: str) -> list[tup
     found: dict[TableId, str] = {}
     for statement in statements:
         for name, specs in _changes(statement):
-            table = TableId(name.database or database, name.table)
+            table = name.within(database)
             if table not in found:
                 found[table] = specs.described()
     return list(found.items())

@@ -32,15 +32,8 @@ _NO_COLUMNS: Final = frozenset(
 """Keywords after ADD or DROP, or at the start of an element of CREATE TABLE, that introduce something but a column."""
 
 
-TableEffectKind = Literal["define", "change", "drop"]
-
-
-@dataclass(frozen=True, slots=True)
-class TableEffect:
-    """What a statement does to a table: it defines it, changes or needs its definition, or drops it."""
-
-    kind: TableEffectKind
-    table: TableId
+TableEffect = Literal["define", "change", "drop"]
+"""What a statement does to a table: it defines it, changes or needs its definition, or drops it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +43,16 @@ class TableName:
     database: str | None
     table: str
 
+    def within(self, database: str) -> TableId:
+        """Return the table if `database` is the current one."""
+        return TableId(self.database or database, self.table)
+
     def means(self, table: TableId) -> bool:
         """Return whether it may identify `table`; letter case is ignored, as on some servers."""
-        return self.may_be(TableName(table.database, table.name))
-
-    def may_be(self, other: "TableName") -> bool:
-        """Return whether both may identify the same table."""
-        one_database = self.database is None or other.database is None
-        return self.table.casefold() == other.table.casefold() and (
-            one_database or str(self.database).casefold() == str(other.database).casefold()
+        own = self.within(table.database)
+        return (own.database.casefold(), own.name.casefold()) == (
+            table.database.casefold(),
+            table.name.casefold(),
         )
 
 
@@ -151,7 +145,7 @@ def defined_elements(spec: Sequence[Token]) -> list[Sequence[Token]]:
 def renamed_tables(statements: Iterable[Statement], database: str) -> list[tuple[TableId, TableId]]:
     """Return (old name, new name) of each renamed table; `database` is the current one."""
     return [
-        (TableId(old.database or database, old.table), TableId(new.database or database, new.table))
+        (old.within(database), new.within(database))
         for statement in statements
         for old, new in _table_renames(statement)
     ]
@@ -180,15 +174,15 @@ def dropped_database(statements: Sequence[Statement]) -> str | None:
     return first[at].name if at < len(first) else None
 
 
-def table_effects(statements: Iterable[Statement], database: str) -> Iterator[TableEffect]:
+def table_effects(statements: Iterable[Statement], database: str) -> Iterator[tuple[TableEffect, TableId]]:
     """Yield which tables statements define, change and drop, in order; `database` is the current one.
 
     Temporary tables are left out.
     """
     for statement in statements:
-        for kind, name in _effects(statement):
+        for effect, name in _effects(statement):
             if name is not None:
-                yield TableEffect(kind, TableId(name.database or database, name.table))
+                yield effect, name.within(database)
 
 
 def named_tables(statement: Statement) -> Iterator[TableName]:
@@ -196,7 +190,7 @@ def named_tables(statement: Statement) -> Iterator[TableName]:
     yield from (name for _, name in _effects(statement) if name is not None)
 
 
-def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, TableName | None]]:
+def _effects(statement: Statement) -> Iterator[tuple[TableEffect, TableName | None]]:
     renames = list(_table_renames(statement))
     for old, new in renames:
         yield "change", old
@@ -208,7 +202,7 @@ def _effects(statement: Statement) -> Iterator[tuple[TableEffectKind, TableName 
         yield from _created_or_dropped(statement)
 
 
-def _created_or_dropped(statement: Statement) -> Iterator[tuple[TableEffectKind, TableName | None]]:
+def _created_or_dropped(statement: Statement) -> Iterator[tuple[TableEffect, TableName | None]]:
     if (at := _after(statement, 2, "TABLE", "TABLES")) is not None:
         if statement[0].keyword == "CREATE":
             yield from _created(statement, at)
@@ -221,7 +215,7 @@ def _created_or_dropped(statement: Statement) -> Iterator[tuple[TableEffectKind,
         yield "change", table_name(statement, on)[0]
 
 
-def _created(statement: Statement, at: int) -> Iterator[tuple[TableEffectKind, TableName | None]]:
+def _created(statement: Statement, at: int) -> Iterator[tuple[TableEffect, TableName | None]]:
     name, like = _created_names(statement, at)
     if like is not None:
         # It needs the definition of the other table.
