@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from replicator.config import Config
-from replicator.errors import CommitConflict, FencedError, JavaGone
+from replicator.errors import CommitConflict, FencedError
 from replicator.jvm.spark import check_java, first_line, own_session
 from replicator.lake.reading.reader import open_catalog
 from replicator.pipelines.checked import RECOMPUTED, last_recomputed
@@ -22,6 +22,7 @@ from replicator.pipelines.output.check_log import CheckLog
 from replicator.pipelines.query.definition import Action
 from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.service import Pipelines
+from replicator.runner.side_thread import SideThread
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.pipelines")
@@ -30,7 +31,6 @@ _SHARE: Final = 0.1
 _LEAST_S: Final = 60.0
 _LOOK_S: Final = 30.0
 _SETTLE_S: Final = 30.0
-_CLOSE_S: Final = 30.0
 _ATTEMPTS: Final = 3
 
 
@@ -39,9 +39,8 @@ class ResultChecks:
 
     def __init__(self, config: Config, spark: SparkSession, every: float) -> None:
         self._config, self._spark, self._every = config, spark, every
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pipeline-checks", daemon=True)
-        self._last: dict[str, float] = {}
+        self._thread = SideThread("pipeline checks", self._round, _warn)
+        self._last: dict[str, float] | None = None
         self._session: SparkSession | None = None
 
     def start(self) -> None:
@@ -50,35 +49,27 @@ class ResultChecks:
 
     def close(self) -> None:
         """Give up the comparison that runs now."""
-        self._stopping.set()
-        if self._thread.is_alive():
+        if not self._thread.stopping.is_set():
+            self._thread.stopping.set()
             self._spark.sparkContext.cancelJobGroup(_GROUP)
-            self._thread.join(_CLOSE_S)
+        self._thread.close()
 
-    def _run(self) -> None:
-        known = False
-        while not self._stopping.wait(0 if not known else _LOOK_S):
-            try:
-                if not known:
-                    with open_catalog(self._config.lake) as catalog:
-                        found = last_recomputed(catalog, self._config.lake.ops_namespace)
-                    self._last = {name: at.timestamp() for name, at in found.items()}
-                    known = True
-                self._check_due()
-            except JavaGone:
-                return
-            except Exception as error:  # noqa: BLE001 - the thread must not end silently
-                known = True
-                _LOG.warning("results cannot be checked", reason=first_line(error))
+    def _round(self) -> float:
+        if self._last is None:
+            with open_catalog(self._config.lake) as catalog:
+                found = last_recomputed(catalog, self._config.lake.ops_namespace)
+            self._last = {name: at.timestamp() for name, at in found.items()}
+        self._check_due(self._last)
+        return _LOOK_S
 
-    def _check_due(self) -> None:
+    def _check_due(self, last: dict[str, float]) -> None:
         files = read_pipelines(self._config)
         now = time.time()
         for definition in files.pipelines:
             # One that was never compared is, an interval after the start.
-            if self._stopping.is_set() or self._last.setdefault(definition.name, now) + self._every > now:
+            if self._thread.stopping.is_set() or last.setdefault(definition.name, now) + self._every > now:
                 continue
-            self._last[definition.name] = now
+            last[definition.name] = now
             if self._session is None:
                 self._session = own_session(self._spark)
             self._check(Pipelines.open(self._config, self._session, files), definition)
@@ -92,13 +83,17 @@ class ResultChecks:
         try:
             repair = self._config.pipelines.on_difference == "repair"
             checked = check_when_settled(
-                pipelines, definition, repair=repair, wait=min(budget, _SETTLE_S), stopping=self._stopping
+                pipelines,
+                definition,
+                repair=repair,
+                wait=min(budget, _SETTLE_S),
+                stopping=self._thread.stopping,
             )
         except Exception as error:  # noqa: BLE001 - what fails is compared again, an interval later
             check_java(pipelines.lake.spark)
             took = time.monotonic() - began
             late = f"it took more than {budget:,.0f} s" if took >= budget else first_line(error)
-            if not self._stopping.is_set():
+            if not self._thread.stopping.is_set():
                 _LOG.warning("a result was not compared", pipeline=definition.name, reason=late)
         else:
             self._tell(pipelines, checked, time.monotonic() - began)
@@ -126,3 +121,7 @@ class ResultChecks:
             with suppress(CommitConflict, FencedError):
                 log.add(counts, checked.boundary)
                 return
+
+
+def _warn(reason: str, hint: str | None) -> None:
+    _LOG.warning("results cannot be checked", reason=reason, next=hint)

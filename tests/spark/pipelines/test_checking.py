@@ -166,17 +166,17 @@ def test_results_are_checked_on_schedule(lake: LakeHarness, monkeypatch: pytest.
     checks = ResultChecks(pipelines.config, lake.session(pipelines.config), every=0.0)
     tell, told = checks._tell, list[Checked]()
     # It must not look for ever if a check fails.
-    ending = threading.Timer(60, checks._stopping.set)
+    ending = threading.Timer(60, checks._thread.stopping.set)
     ending.start()
 
     def note(opened: object, checked: Checked, seconds: float) -> None:
         tell(opened, checked, seconds)  # type: ignore[arg-type]
         told.append(checked)
         if len(told) == 2:
-            checks._stopping.set()
+            checks._thread.stopping.set()
 
     monkeypatch.setattr(checks, "_tell", note)
-    checks._run()
+    checks._thread._run()
     ending.cancel()
     assert [(c.pipeline, c.is_equal, c.repaired) for c in told] == [
         ("first", False, True),
