@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from replicator.config import Config
-from replicator.errors import ConfigError, Unsettled, UsageError
+from replicator.errors import Unsettled
 from replicator.jvm.spark import own_session
 from replicator.lake.properties import PIPELINE_CHECKS
 from replicator.lake.recent_changes import RecentChanges
@@ -136,17 +136,12 @@ class _Refreshes:
 
     def _round(self) -> float:
         """Refresh what is due; return the seconds until the next round."""
-        try:
-            files = read_pipelines(self._config)
-            for name, broken in files.broken.items():
-                self._report(name, broken.error.message, broken.error.hint)
-            if not (definitions := files.pipelines):
-                return _LOOK_S
-            pipelines, read, recent = self._opened(files)
-        except (ConfigError, UsageError) as error:
-            # An edited file may be wrong for a moment.
-            self._report("", error.message, error.hint)
+        files = read_pipelines(self._config)
+        for name, broken in files.broken.items():
+            self._report(name, broken.error.message, broken.error.hint)
+        if not (definitions := files.pipelines):
             return _LOOK_S
+        pipelines, read, recent = self._opened(files)
         tagged = refresh_to_tags(
             pipelines, read, self._stops, self._config.pipelines.every, self._thread.stopping
         )
