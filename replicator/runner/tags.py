@@ -298,7 +298,7 @@ class TagKeeper:
     def _settle_idle(self, tag: PendingTag) -> bool:
         """Tag the tables that need no batch for it, as many as a slice of time permits. Return whether all are done."""
         deadline, complete = time.monotonic() + _SLICE_S, True
-        for table, topics in self._lake_tables(tag.proven or {}):
+        for table, topics in self._lake_tables(tag):
             if table in tag.settled:
                 continue
             if table is not None and time.monotonic() < deadline and self._is_ready(table, topics, tag):
@@ -306,16 +306,16 @@ class TagKeeper:
             complete = complete and table in tag.settled
         return complete
 
-    def _lake_tables(self, ends: Offsets) -> Iterator[tuple[TableId | None, list[str]]]:
+    def _lake_tables(self, tag: PendingTag) -> Iterator[tuple[TableId | None, list[str]]]:
         """Yield the tables of the lake, each with its topics; None for a topic with unread events only."""
-        ledger, found = self._context.ledger, dict[TableId, list[str]]()
+        ledger, found, ends = self._context.ledger, dict[TableId, list[str]](), tag.proven or {}
         for topic in sorted(self._tables.mirrored(ends)):
             first = self._tables.table_of(topic)
             names = [first, *self._renames.later_names(first)]
             table = next((name for name in names if ledger.progress(name).topics), None)
             if table is not None:
                 found.setdefault(table, []).append(topic)
-            elif self._renames.unread(topic, ends) and not self._is_settled(first):
+            elif self._renames.unread(topic, ends) and first not in tag.settled:
                 yield None, [topic]
         yield from found.items()
         if self._silent is None:
@@ -337,10 +337,6 @@ class TagKeeper:
                 if ledger.progress(table := self._tables.table_of(topic)).topics:
                     found.setdefault(table, [topic])
         return found
-
-    def _is_settled(self, table: TableId) -> bool:
-        tag = self._pending
-        return tag is None or table in tag.settled
 
     def _is_ready(self, table: TableId, topics: list[str], tag: PendingTag) -> bool:
         context = self._context
