@@ -186,7 +186,8 @@ def new_steps(
     news = [i for i in range(target + 1) if history.versions[i].at > known_at]
     if not news:
         return [
-            _with_statement(replace(_Versions(history, target, target).step(live, planned), unlogged=None))
+            _with_statement(replace(step, unlogged=None))
+            for step in _Versions(history, target, target).steps(live, planned)
         ]
     found = _Versions(history, news[0], target).steps(live, planned)
     found = [replace(step, removed=removed.get(step.at)) for step in found]
@@ -208,10 +209,6 @@ class _Versions:
             first + i: SchemaStep(v.at, renamed={}, retired={}, recreated=v.recreated, unlogged=v.unlogged)
             for i, v in enumerate(versions)
         }
-
-    def step(self, live: Iterable[str], planned: Plan) -> SchemaStep:
-        """Return one step; there is only one version."""
-        return self.steps(live, planned)[0]
 
     def steps(self, live: Iterable[str], planned: Plan) -> list[SchemaStep]:
         """Return a step for each version."""
