@@ -72,10 +72,6 @@ def _within_java(number: int) -> int:
     return min(number, (1 << 31) - 1)
 
 
-def _count(summary: Any, name: str) -> int:
-    return int(summary.get(name) or 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Maintenance:
     """The maintenance of one lake table.
