@@ -17,7 +17,7 @@ from replicator.errors import FencedError, LakeError
 from replicator.lake.catalog.exact_commit import begin
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.deletes import StagedDeletes
-from replicator.lake.files.small_files import AbsorbedFiles, SmallChanges, added_data, added_deletes
+from replicator.lake.files.small_files import AbsorbedFiles, SmallChanges, in_manifests
 from replicator.lake.others import another_mirrors
 from replicator.lake.rows.locations import RowChanges
 from replicator.model.commit_marker import COMMIT_KEY, SEQUENCE_KEY, SNAPSHOT_KEY, CommitMarker
@@ -169,9 +169,9 @@ def _rows(table: LakeTable, transaction: Any, staged: Staged) -> Any:
         for file in staged.deletes.replaced:
             update.removeDeletes(file)
     if absorbed:
-        for file in added_data(table, absorbed.data):
+        for file in in_manifests(table, absorbed.data):
             update.removeRows(file)
-        for file in added_deletes(table, absorbed.deletes):
+        for file in in_manifests(table, absorbed.deletes):
             update.removeDeletes(file)
         # A file that does not exist any more would leave its rows doubled.
         update.validateDeletedFiles()

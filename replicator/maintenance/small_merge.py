@@ -18,8 +18,7 @@ from replicator.lake.files.small_files import (
     SmallChanges,
     SmallFileLog,
     SmallFiles,
-    added_data,
-    added_deletes,
+    in_manifests,
     remaining_rows,
 )
 from replicator.lake.rows.locations import RowLocationCache
@@ -91,10 +90,8 @@ class SmallMerge:
         """Commit the merge. Return its snapshot; None if another process committed between it and `since`."""
         with lake_errors(f"merged files of {table.namespace}.{table.name} cannot be committed"):
             rewrite: Any = table.of_few_files(table.java.newRewrite().validateFromSnapshot(since))
-            for old in (
-                *added_data(table, new.absorbed.data),
-                *added_deletes(table, new.absorbed.deletes),
-            ):
+            absorbed = new.absorbed
+            for old in (*in_manifests(table, absorbed.data), *in_manifests(table, absorbed.deletes)):
                 rewrite.deleteFile(old)
             for added in [*(data.file for data in new.data), *(deletes.file for deletes in new.deletes)]:
                 rewrite.addFile(added)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from replicator.config import Config
-from replicator.lake.files.small_files import added_data, added_deletes
+from replicator.lake.files.small_files import in_manifests
 from tests.support.lake_harness import LakeHarness
 from tests.support.logs import captured_logs
 from tests.support.order_changes import advance, assert_exact, changes, operation, table, total, write
@@ -43,7 +43,7 @@ def test_iceberg_is_told_in_which_manifests_the_absorbed_files_are(lake: LakeHar
     small = mirror.context.small_files.of(loaded)
     assert small is not None
     manifests = {str(m.path()) for m in loaded.java.currentSnapshot().allManifests(loaded.java.io())}
-    files = [*added_data(loaded, small.data), *added_deletes(loaded, small.deletes)]
+    files = [*in_manifests(loaded, small.data), *in_manifests(loaded, small.deletes)]
     assert len(files) == total(table(lake), "data-files") + total(table(lake), "delete-files") > 1
     assert {str(file.manifestLocation()) for file in files} <= manifests
 

@@ -39,24 +39,28 @@ _POSITION_DELETES: Final = "POSITION_DELETES"
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenVectors:
-    """Deletion vectors that no snapshot refers to yet.
+class StagedDeletes:
+    """Deletes of rows that no snapshot refers to yet; they name positions in the snapshot that they were staged for.
 
     Attributes:
-        files: data file path → Iceberg's DeleteFile object.
-        replaced: DeleteFile objects of the snapshot that the same commit must remove.
+        files: Iceberg DeleteFile objects to add.
+        replaced: Iceberg DeleteFile objects of that snapshot, which the same commit must remove.
+        vectors: data file path → its deletion vector, which is one of `files`.
+        written: those of `files` that the driver wrote as position-delete files.
     """
 
-    files: dict[str, Any] = field(default_factory=dict)
+    files: Sequence[Any] = ()
     replaced: Sequence[Any] = ()
+    vectors: Mapping[str, Any] = field(default_factory=dict)
+    written: Sequence[WrittenDeletes] = ()
 
 
-def write_vectors(
+def _write_vectors(
     lake: Lake, table: LakeTable, snapshot_id: int, positions: Sequence[FilePositions]
-) -> WrittenVectors:
+) -> StagedDeletes:
     """Write the deletion vectors of a snapshot of `table` and of `positions` as one Puffin file."""
     if not positions:
-        return WrittenVectors()
+        return StagedDeletes()
     classes = lake.classes
     with lake_errors(f"deletion vectors of {table.name} cannot be staged"):
         applied = applied_deletes(lake, table, snapshot_id)
@@ -72,10 +76,10 @@ def write_vectors(
                 writer.delete(found.file.path, bitmaps.index(found.positions), spec, values)
         writer.close()
         result = writer.result()
-        files = {str(file.referencedDataFile()): file for file in result.deleteFiles()}
+        vectors = {str(file.referencedDataFile()): file for file in result.deleteFiles()}
         # One v2 delete file may be replaced by the vectors of several data files.
         replaced = {_identity(file): file for file in result.rewrittenDeleteFiles()}
-    return WrittenVectors(files, list(replaced.values()))
+    return StagedDeletes(list(vectors.values()), list(replaced.values()), vectors)
 
 
 def applied_deletes(lake: Lake, table: LakeTable, snapshot_id: int) -> DeletesByFile:
@@ -140,23 +144,6 @@ def serialized(positions: npt.NDArray[np.int64]) -> bytearray:
     return bytearray(struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data)))
 
 
-@dataclass(frozen=True, slots=True)
-class StagedDeletes:
-    """Deletes of rows that no snapshot refers to yet; they name positions in the snapshot that they were staged for.
-
-    Attributes:
-        files: Iceberg DeleteFile objects to add.
-        replaced: Iceberg DeleteFile objects of that snapshot, which the same commit must remove.
-        vectors: data file path → its deletion vector, which is one of `files`.
-        written: those of `files` that the driver wrote as position-delete files.
-    """
-
-    files: Sequence[Any] = ()
-    replaced: Sequence[Any] = ()
-    vectors: Mapping[str, Any] = field(default_factory=dict)
-    written: Sequence[WrittenDeletes] = ()
-
-
 def stage_positions(
     lake: Lake,
     table: LakeTable,
@@ -166,8 +153,7 @@ def stage_positions(
 ) -> StagedDeletes:
     """Stage the deletes of `positions`, which the driver holds; `own_file` as for `write_delete_files`."""
     if table.has_deletion_vectors:
-        vectors = write_vectors(lake, table, snapshot_id, positions)
-        return StagedDeletes(list(vectors.files.values()), vectors.replaced, vectors.files)
+        return _write_vectors(lake, table, snapshot_id, positions)
     written = write_delete_files(lake, table, snapshot_id, positions, own_file)
     return StagedDeletes([deletes.file for deletes in written], written=written)
 

@@ -386,22 +386,12 @@ def remaining_rows(
     return parts
 
 
-def added_data(table: LakeTable, files: Sequence[WrittenData]) -> list[Any]:
-    """Return Iceberg's DataFile objects, with the manifests in which they are: Iceberg then searches only these."""
-    return _added(table, files, "addedDataFiles")
-
-
-def added_deletes(table: LakeTable, files: Sequence[WrittenDeletes]) -> list[Any]:
-    """Return Iceberg's DeleteFile objects as `added_data`."""
-    return _added(table, files, "addedDeleteFiles")
-
-
-def _added(
-    table: LakeTable, files: Sequence[WrittenData] | Sequence[WrittenDeletes], method: str
-) -> list[Any]:
+def in_manifests(table: LakeTable, files: Sequence[WrittenData] | Sequence[WrittenDeletes]) -> list[Any]:
+    """Return Iceberg's objects of files, with the manifests in which they are: Iceberg then searches only these."""
     found = []
     for file in files:
         path = str(file.file.location())
+        method = "addedDataFiles" if isinstance(file, WrittenData) else "addedDeleteFiles"
         snapshot = None if file.snapshot_id is None else table.java.snapshot(file.snapshot_id)
         added = [] if snapshot is None else getattr(snapshot, method)(table.java.io())
         found.append(next((new for new in added if str(new.location()) == path), file.file))
