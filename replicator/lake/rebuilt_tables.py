@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.lake.catalog.exact_commit import begin
-from replicator.lake.catalog.tables import LakeTable, lake_errors
+from replicator.lake.catalog.exact_commit import exact_change
+from replicator.lake.catalog.tables import LakeTable
 from replicator.model.recorded import Record
 
 REBUILT_KEY: Final = "replicator.rebuilt"
@@ -54,13 +54,9 @@ def complete(table: LakeTable, files: Sequence[Any], provenance: Provenance) -> 
         CommitConflict: another commit was made to the table.
         LakeUnavailable: the catalog failed.
     """
-    with lake_errors(f"commit to {table.namespace}.{table.name}"):
-        exact = begin(table)
-        transaction = exact.java
+    with exact_change(table, f"commit to {table.namespace}.{table.name}") as transaction:
         append = transaction.newAppend()
         for file in files:
             append.appendFile(file)
         append.commit()
         transaction.updateProperties().set(REBUILT_KEY, provenance.to_json()).commit()
-        exact.commit()
-        table.refresh()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from replicator.config import Config
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import ForeignTable, UnfitColumns
-from replicator.lake.catalog.exact_commit import begin
+from replicator.lake.catalog.exact_commit import exact_change
 from replicator.lake.catalog.metadata import ENGINE_PROPERTIES, FORMAT_KEY, spec_of_schema, table_location
-from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.model.partitioning import PartitionField
 from replicator.model.shapes import Shape, from_iceberg, paths, to_iceberg
@@ -79,12 +79,9 @@ class LogTableStore:
             CommitConflict: the table was changed since it was loaded.
             LakeUnavailable: the catalog failed.
         """
-        with lake_errors(f"columns cannot be added to {self.settings.table}"):
-            exact = begin(table)
+        with exact_change(table, f"columns cannot be added to {self.settings.table}") as transaction:
             schema = self.lake.classes.schema_parser.fromJson(to_iceberg(found))
-            exact.java.updateSchema().unionByNameWith(schema).commit()
-            exact.commit()
-            table.refresh()
+            transaction.updateSchema().unionByNameWith(schema).commit()
 
     def _check_columns(self, present: Shape) -> None:
         known = dict(paths(present))

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError, LakeUnavailable, ReplicatorError
-from replicator.lake.catalog.exact_commit import ExactTransaction
+from replicator.lake.catalog.exact_commit import ExactTransaction, set_properties
 from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
 from replicator.lake.catalog.schema_update import alter
 from replicator.lake.catalog.tables import Lake, LakeTable
@@ -147,7 +147,7 @@ def test_commit_is_refused_after_a_schema_change_on_the_same_state(lake: Catalog
     (table, base), (other, _) = loaded(lake, tables), loaded(lake, tables)
     publish(tables, table, base, following(base, 7), Staged())
     with pytest.raises(CommitConflict):
-        tables.set_properties(other, {"somebody": "again"})
+        set_properties(other, {"somebody": "again"})
     now, _ = loaded(lake, tables)
     assert now.property("somebody") == "else"
 
@@ -270,7 +270,7 @@ def test_mirror_on_every_catalog(lake: CatalogLake) -> None:
             for namespace in (lake.namespace, f"{lake.namespace}_changes"):
                 table = first.context.lake.load(namespace, "orders")
                 assert table is not None
-                first.context.lake.set_properties(table, {"somebody": "else"})
+                set_properties(table, {"somebody": "else"})
 
     with failpoints.on_reach(disturb):
         first.advance({ORDERS: {0: 4}})

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from replicator.consumer.spark import SparkFeed, spark_changes
 from replicator.errors import CursorExpired
+from replicator.lake.catalog.exact_commit import set_properties
 from replicator.model.changelog import RESTATED_KEY, Restatement
 from replicator.runner.scheduler import Scheduler
 from tests.support.config_files import ARCHIVE_MIRROR
@@ -121,7 +122,7 @@ def test_query_that_was_away_too_long_fails_and_skips_nothing(
     changelog = mirror.context.lake.load("shop_changes", "orders")
     assert changelog is not None
     restated = Restatement("reread-1", 2).to_json()
-    mirror.context.lake.set_properties(changelog, {RESTATED_KEY: restated})
+    set_properties(changelog, {RESTATED_KEY: restated})
     expire(mirror)
     with pytest.raises(StreamingQueryException, match=CursorExpired.__name__):
         job.run(feed)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from replicator.errors import UnknownPast, UnloggedChange, UnsupportedChange
+from replicator.lake.catalog.exact_commit import set_properties
 from replicator.model.table import TableId
 from replicator.runner.archive_run import apply_archive
 from replicator.schema.evolution.changes import SCHEMA_KEY
@@ -237,7 +238,7 @@ def test_tables_are_read_again_if_one_statement_renames_a_table_and_gives_its_na
     for namespace in ("shop", "shop_changes"):
         table = mirror.context.lake.load(namespace, "orders")
         assert table is not None
-        mirror.context.lake.set_properties(table, {SCHEMA_KEY: replace(state, at=at).to_json()})
+        set_properties(table, {SCHEMA_KEY: replace(state, at=at).to_json()})
     mirror.context.ledger.forget_all()
     mirror.advance({"shop.shop.orders_old": {0: 1}})
     assert causes["orders_old"] is UnknownPast

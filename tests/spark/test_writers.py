@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from replicator.errors import CommitConflict
+from replicator.lake.catalog.exact_commit import set_properties
 from replicator.lake.files.data_files import cast_to_table, matching_positions, stage_data
 from replicator.lake.files.spark_tables import rows_of_snapshot
 from replicator.lake.rows.locations import ReadCost, RowLocationCache
@@ -135,14 +136,14 @@ def test_facts_of_a_table_are_those_after_its_commit_or_refresh(lake: LakeHarnes
     assert table is not None
     assert other is not None
     before = table.snapshot_id, table.total_rows, table.property("a"), table.columns()
-    tables.set_properties(table, {"a": "b"})
+    set_properties(table, {"a": "b"})
     assert table.property("a") == "b"
     mirror.context.ledger.forget_all()
     mirror.advance({ORDERS: {0: 2}})
     mirror.context.spark.sql("ALTER TABLE lake.shop.orders ADD COLUMN note string")
     assert (other.snapshot_id, other.total_rows, other.property("a"), other.columns()) == before
     with pytest.raises(CommitConflict):
-        tables.set_properties(other, {"a": "c"})
+        set_properties(other, {"a": "c"})
     for found in (table, other):
         found.refresh()
         assert found.snapshot_id != before[0]

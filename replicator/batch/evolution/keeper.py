@@ -15,6 +15,7 @@ from replicator.batch.evolution.sides import fits, lake_side, next_state, source
 from replicator.batch.values import BatchSchema
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, UnsupportedChange
+from replicator.lake.catalog.exact_commit import set_properties
 from replicator.lake.catalog.metadata import ENGINE_PROPERTIES, FORMAT_KEY, table_location
 from replicator.lake.catalog.schema_update import add_change_fields
 from replicator.lake.catalog.tables import LakeTable
@@ -74,7 +75,7 @@ class TableKeeper:
             return self._create(side, namespace, properties)
         properties = {**recognized.properties, **properties}
         self.context.lake.upgrade(present, side.format_version())
-        self.context.lake.set_properties(present, properties)
+        set_properties(present, properties)
         if role is LakeRole.CHANGELOG:
             add_change_fields(self.context.lake, present)
         if self.schema.source.columns:
@@ -88,7 +89,7 @@ class TableKeeper:
             return
         note = ChangeNote(str(removal.position), removal.ts_ms, now_ms(), (str(removal),))
         ended = SchemaState(removal.at, state.retired, str(removal), (*state.notes, note))
-        self.context.lake.set_properties(present, {SCHEMA_KEY: ended.to_json()})
+        set_properties(present, {SCHEMA_KEY: ended.to_json()})
         self._note_evolved(role, ended, present)
 
     def _known(self, role: LakeRole) -> SchemaState | None:
@@ -134,9 +135,7 @@ class TableKeeper:
             self._location(namespace, schema),
         )
         # The catalog may have assigned other ids, as it does to the elements of lists.
-        self.context.lake.set_properties(
-            created, {COLUMNS_KEY: OwnColumns.of(created.schema_json()).to_json()}
-        )
+        set_properties(created, {COLUMNS_KEY: OwnColumns.of(created.schema_json()).to_json()})
         self.context.ledger.evolved(self.table, side.role, state)
         return created
 
@@ -214,7 +213,7 @@ class TableKeeper:
             SchemaError: the mirror cannot follow the source's schema, is another's, or has other columns.
         """
         recognized = self._recognize(present, LakeRole.MIRROR, restated=True)
-        self.context.lake.set_properties(present, recognized.properties)
+        set_properties(present, recognized.properties)
         known, (lake, source) = self._sides(present)
         if known.at == self.schema.version.at and fits(present, recognized.columns, self.schema.source):
             return Plan((), (), known.retired)

@@ -2,6 +2,7 @@
 
 from replicator import failpoints
 from replicator.batch.context import MirrorContext
+from replicator.lake.catalog.exact_commit import set_properties
 from replicator.model.roles import COMMIT_ORDER
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.schema.history.versions import BEGINNING
@@ -94,7 +95,7 @@ def rename(context: MirrorContext, table: TableId, new: TableId) -> bool:
             failpoints.reach("after-rename")
             found = True
         if (renamed := context.lake.load(namespace, new.name)) is not None:
-            context.lake.set_properties(renamed, {SOURCE_KEY: str(new)})
+            set_properties(renamed, {SOURCE_KEY: str(new)})
     context.ledger.forget(table)
     context.ledger.forget(new)
     return found

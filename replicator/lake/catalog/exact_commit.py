@@ -9,34 +9,17 @@ schema, partition spec and sort order. Of two commits on the same state, one suc
 that another program changed only properties in between, without a snapshot: both changes are kept then.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from replicator.errors import CommitConflict
 from replicator.lake.catalog.java import JavaClasses
+from replicator.lake.catalog.tables import LakeTable, lake_errors
 
 _REST: Final = "org.apache.iceberg.rest."
-
-
-class LoadedTable(Protocol):
-    """A table as it was loaded: its name, org.apache.iceberg.Table, and the classes to change it with."""
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def java(self) -> Any: ...
-
-    @property
-    def classes(self) -> JavaClasses: ...
-
-    def forget(self) -> None:
-        """Forget what is known of the state."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +35,7 @@ class ExactTransaction:
 
     java: Any
     loaded: Any
-    table: LoadedTable
+    table: LakeTable
     is_rest: bool
 
     def add_snapshot(self, summary: tuple[str, str] | None = None) -> None:
@@ -84,7 +67,7 @@ class ExactTransaction:
             self.table.forget()
 
 
-def begin(table: LoadedTable) -> ExactTransaction:
+def begin(table: LakeTable) -> ExactTransaction:
     """Begin a commit on the state in which `table` was loaded.
 
     Raises:
@@ -100,6 +83,35 @@ def begin(table: LoadedTable) -> ExactTransaction:
     is_rest = _rest_operations(table.classes).has(operations)
     # A REST catalog need not tell the location. Other catalogs' operations compare the object too.
     return ExactTransaction(java, loaded if is_rest else start, table, is_rest)
+
+
+@contextmanager
+def exact_change(table: LakeTable, doing: str) -> Iterator[Any]:
+    """Provide a transaction (org.apache.iceberg.Transaction) on the state in which `table` was loaded, and commit it.
+
+    `table` is then refreshed. `doing` begins the messages of errors.
+
+    Raises:
+        CommitConflict: the table was changed since it was loaded; nothing was committed.
+        LakeUnavailable: the catalog failed.
+    """
+    with lake_errors(doing):
+        exact = begin(table)
+        yield exact.java
+        exact.commit()
+        table.refresh()
+
+
+def set_properties(table: LakeTable, properties: Mapping[str, str]) -> None:
+    """Set the properties that differ; without a difference there is no commit. Raises as `exact_change`."""
+    changed = {key: value for key, value in properties.items() if table.property(key) != value}
+    if not changed:
+        return
+    with exact_change(table, f"properties of {table.namespace}.{table.name} cannot be set") as transaction:
+        update = transaction.updateProperties()
+        for key, value in changed.items():
+            update.set(key, value)
+        update.commit()
 
 
 def _head(metadata: Any) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from replicator.errors import UnsupportedChange
-from replicator.lake.catalog.exact_commit import begin
+from replicator.lake.catalog.exact_commit import exact_change
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.model.changelog import CHANGE_FIELDS
 from replicator.model.types import LakeType
@@ -74,9 +74,7 @@ def alter(
     if branch is None:
         _refuse_mapped_names(table, changes)
     own, before = table.own_columns(), table.schema_json()
-    with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
-        exact = begin(table)
-        transaction = exact.java
+    with exact_change(table, f"table {table.namespace}.{table.name} cannot be altered") as transaction:
         if branch is not None:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
             transaction.manageSnapshots().removeBranch(branch).commit()
@@ -98,8 +96,6 @@ def alter(
         _note_kept(table, update, changes)
         _note_followed(update, changes)
         update.commit()
-        exact.commit()
-        table.refresh()
 
 
 def _note_unfilled(table: LakeTable, update: Any, changes: Sequence[SchemaChange], *, fill: bool) -> None:
@@ -158,18 +154,15 @@ def add_change_fields(lake: Lake, table: LakeTable) -> None:
     lacking = [(name, kind) for name, kind in CHANGE_FIELDS if name not in present]
     if not lacking:
         return
-    with lake_errors(f"table {table.namespace}.{table.name} cannot be altered"):
-        exact = begin(table)
-        update = exact.java.updateSchema()
+    with exact_change(table, f"table {table.namespace}.{table.name} cannot be altered") as transaction:
+        update = transaction.updateSchema()
         for name, kind in lacking:
             update.addColumn(column, name, lake.classes.type_of(LakeType.parse(kind)))
         update.commit()
         if own is not None:
-            after = str(lake.classes.schema_parser.toJson(exact.java.table().schema()))
-            properties = exact.java.updateProperties()
+            after = str(lake.classes.schema_parser.toJson(transaction.table().schema()))
+            properties = transaction.updateProperties()
             properties.set(COLUMNS_KEY, own.followed_by(before, after).to_json()).commit()
-        exact.commit()
-        table.refresh()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
 from replicator.lake.catalog.applied_deletes import AppliedDeletes
-from replicator.lake.catalog.exact_commit import begin
 from replicator.lake.catalog.java import JavaClasses, StaticMembers, classes_of
 from replicator.lake.catalog.metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
 from replicator.lake.properties import CREATED_KEY
@@ -369,24 +368,6 @@ class Lake:
         """Remove a table from the catalog, with its files; do nothing if it does not exist."""
         with lake_errors(f"table {namespace}.{name} cannot be dropped"):
             self._catalog.dropTable(self._identifier(namespace, name), True)
-
-    def set_properties(self, table: LakeTable, properties: Mapping[str, str]) -> None:
-        """Set the properties that differ; without a difference there is no commit.
-
-        Raises:
-            CommitConflict: the table was changed since it was loaded.
-        """
-        changed = {key: value for key, value in properties.items() if table.property(key) != value}
-        if not changed:
-            return
-        with lake_errors(f"properties of {table.namespace}.{table.name} cannot be set"):
-            transaction = begin(table)
-            update = transaction.java.updateProperties()
-            for key, value in changed.items():
-                update.set(key, value)
-            update.commit()
-            transaction.commit()
-            table.refresh()
 
     def check_writable(self, table: LakeTable) -> None:
         """Write a file beside the data of a table, and delete it: `LakeUnavailable` if that is not possible."""

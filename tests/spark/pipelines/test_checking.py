@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from replicator import failpoints
 from replicator.errors import UnsupportedChange, UsageError
+from replicator.lake.catalog.exact_commit import set_properties
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.moments import parse_as_of
 from replicator.operations.rebuild.results import compute_as_of
@@ -205,7 +206,7 @@ def test_auto_computes_as_a_whole_what_took_less_time_so(lake: LakeHarness) -> N
             assert known.whole
             assert known.changes
             costs = replace(known, whole=(10,), changes=((1, 60_000),))
-            opened.lake.set_properties(table, {COSTS_KEY: costs.to_json()})
+            set_properties(table, {COSTS_KEY: costs.to_json()})
         result = pipelines.refreshed()["first"]
         outcomes.append((str(result.outcome), "would take about" in (result.reason or "")))
         assert pipelines.rows("first") == expected(source, FIRST)
