@@ -10,6 +10,9 @@ from replicator.errors import LakeUnavailable
 from replicator.model.recorded import UNLESS_NONE, Record, reading, records_in, texts_in
 from replicator.model.tags import TagRecord, recorded_tags
 
+QUARANTINE: Final = "quarantine"
+"""The table in `_ops` with the events that could not be decoded or applied."""
+
 PIPELINE_CHECKS: Final = "pipeline_checks"
 """The table in `_ops` with what the checks of pipelines counted; described in docs/how-to/pipelines.md."""
 

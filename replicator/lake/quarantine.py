@@ -1,6 +1,5 @@
 """Write the quarantine table: events that cannot be decoded or applied, each with its raw record and the reason."""
 
-import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -19,16 +18,16 @@ from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.deletes import stage_few_deletes
 from replicator.lake.files.spark_tables import rows_of
+from replicator.lake.properties import QUARANTINE
 from replicator.lake.strategies.changes import MirrorChange
 from replicator.lake.strategies.registry import SPLIT
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.common import now_ms
 from replicator.model.events import BadRecord
 from replicator.model.quarantine import RESOLVED_FIELDS, LogCoordinate, ReadRows, Resolution
+from replicator.model.shapes import to_iceberg
 from replicator.model.table import TableId
 from replicator.model.types import LakeType, spark_sql_name
-
-QUARANTINE: Final = "quarantine"
 
 _FIELDS: Final = (
     ("table", "string"),
@@ -53,16 +52,7 @@ _ARROW: Final = {
     "timestamptz": pa.timestamp("ms", tz="UTC"),
 }
 _PLACES: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
-_SCHEMA: Final = json.dumps(
-    {
-        "type": "struct",
-        "schema-id": 0,
-        "fields": [
-            {"id": i, "name": name, "required": False, "type": kind}
-            for i, (name, kind) in enumerate(_FIELDS, start=1)
-        ],
-    }
-)
+_SCHEMA: Final = to_iceberg({name: LakeType.parse(kind) for name, kind in _FIELDS})
 
 
 class Quarantine:
@@ -122,10 +112,8 @@ class Quarantine:
         Resolved events do not change, so the call is idempotent. Return the number of events that were unresolved.
         """
         with self._lock:
-            target = self._lake.load(self._namespace, QUARANTINE)
-            if target is None or target.is_empty or not places:
+            if not places or (target := self._with_events()) is None:
                 return 0
-            target = self._table()
             columns = list(zip(*[(p.topic, p.partition, p.offset) for p in sorted(places)], strict=True))
             chosen = local_frame(
                 self._lake.spark, pa.table(dict(zip(_KEY, columns, strict=True)), schema=_PLACES)
@@ -170,12 +158,11 @@ class Quarantine:
     def _events_of(self, table: TableId, topic: str) -> list[tuple[LogCoordinate, int, str | None]]:
         """Return the events of a table: where they are, when they were quarantined (ms), and their resolution."""
         with self._lock:
-            present = self._lake.load(self._namespace, QUARANTINE)
-            if present is None or present.is_empty:
+            if (target := self._with_events()) is None:
                 return []
             own = (F.col("table") == str(table)) & (F.col("topic") == topic)
             quarantined = F.unix_millis("quarantined_at").alias("ms")
-            rows = self._read(self._table()).where(own).select(*_KEY, quarantined, "state").collect()
+            rows = self._read(target).where(own).select(*_KEY, quarantined, "state").collect()
         return [(LogCoordinate(r.topic, r.partition, r.offset), r.ms, r.state) for r in rows]
 
     def watch(self, tables: Iterable[str]) -> None:
@@ -192,10 +179,8 @@ class Quarantine:
         if str(table) not in self._watched:
             return
         self._watched.discard(str(table))
-        target = self._lake.load(self._namespace, QUARANTINE)
-        if target is None or target.is_empty:
+        if (target := self._with_events()) is None:
             return
-        target = self._table()
         waiting = self._read(target).where((F.col("topic") == ranges[0].topic) & F.col("state").isNull())
         still_bad = decoded().where(F.col("bad").isNotNull()).select("partition", "offset")
         places = waiting.join(still_bad, ["partition", "offset"], "left_anti").select(*_KEY).collect()
@@ -209,9 +194,14 @@ class Quarantine:
         if any((r := ends.get(place.partition)) is not None and place.offset >= r.end for place in places):
             self._watched.add(str(table))
 
-    def _table(self) -> LakeTable:
+    def _with_events(self) -> LakeTable | None:
+        """Return the table; None if it has no events."""
         present = self._lake.load(self._namespace, QUARANTINE)
-        if present is None:
+        return None if present is None or present.is_empty else self._table(present)
+
+    def _table(self, present: LakeTable | None = None) -> LakeTable:
+        """Return the table with all columns; it is made if there is none. `present` is the table, if it was loaded."""
+        if present is None and (present := self._lake.load(self._namespace, QUARANTINE)) is None:
             return self._lake.create(self._namespace, QUARANTINE, _SCHEMA, None, dict(ENGINE_PROPERTIES))
         columns = present.columns()
         if not {n for n, _ in _FIELDS} - {n for n, _ in RESOLVED_FIELDS} <= columns.keys():

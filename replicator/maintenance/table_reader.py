@@ -7,7 +7,7 @@ from typing import Final
 
 from replicator.config import Config, MaintenanceConfig
 from replicator.lake.catalog.metadata import has_deletion_vectors
-from replicator.lake.properties import PIPELINE_CHECKS
+from replicator.lake.properties import PIPELINE_CHECKS, QUARANTINE
 from replicator.lake.reading.catalog import MetadataCatalog, load_readable, readable_tables_in
 from replicator.lake.reading.manifests import read_manifests
 from replicator.lake.reading.table_metadata import MAIN_BRANCH, TableMetadata, newest_marker
@@ -25,8 +25,6 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms
 from replicator.model.table import LOG_TOPIC_KEY, RESULT_KEY, SOURCE_KEY
 
-QUARANTINE: Final = "quarantine"
-"""The name of the quarantine table, as `lake.quarantine` has it."""
 _PARALLEL_READS: Final = 8
 
 Namespaces = Mapping[str, Mapping[str, TableMetadata]]

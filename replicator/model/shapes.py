@@ -121,7 +121,7 @@ def lacking(known: Shape, found: Shape) -> Shape:
 
 def to_iceberg(shape: Shape) -> str:
     """Return a shape as Iceberg's JSON of a schema; all columns are optional."""
-    return json.dumps(_struct(shape, count(1)) | {"schema-id": 0})
+    return json.dumps({"type": "struct", "schema-id": 0} | _struct(shape, count(1)))
 
 
 def _struct(shape: Shape, ids: "count[int]") -> dict[str, Any]:

@@ -7,11 +7,10 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from replicator.config import Config
+from replicator.lake.properties import QUARANTINE
+from replicator.lake.reading.catalog import load_table
 from replicator.lake.reading.reader import open_catalog
 from replicator.model.quarantine import LogCoordinate, QuarantinedEvent, QuarantineFilter, Resolution
-
-QUARANTINE = "quarantine"
-"""The table's name in the `_ops` namespace; repeated here because the writer's module loads Spark."""
 
 
 def read_quarantine(config: Config, wanted: QuarantineFilter) -> list[QuarantinedEvent]:
@@ -23,7 +22,7 @@ def read_quarantine(config: Config, wanted: QuarantineFilter) -> list[Quarantine
     if config.lake.is_new:
         return []
     with open_catalog(config.lake) as catalog:
-        return wanted.of(_events(catalog, config, wanted))
+        return wanted.of([_event(row) for row in _rows(catalog, config, resolved=wanted.resolved)])
 
 
 def count_quarantined(catalog: Catalog, config: Config, source: str) -> int:
@@ -42,25 +41,20 @@ def unresolved_by_table(config: Config) -> Counter[str | None]:
 
 
 def _unresolved(catalog: Catalog, config: Config) -> Counter[str | None]:
-    name = (config.lake.ops_namespace, QUARANTINE)
-    if not catalog.table_exists(name):
-        return Counter()
-    table = catalog.load_table(name)
-    scan = table.scan(selected_fields=("table",))
-    if "state" in table.schema().column_names:
-        scan = scan.filter("state IS NULL")
-    return Counter(scan.to_arrow().column("table").to_pylist())
+    return Counter(row["table"] for row in _rows(catalog, config, ("table",)))
 
 
-def _events(catalog: Catalog, config: Config, wanted: QuarantineFilter) -> list[QuarantinedEvent]:
-    name = (config.lake.ops_namespace, QUARANTINE)
-    if not catalog.table_exists(name):
+def _rows(
+    catalog: Catalog, config: Config, fields: tuple[str, ...] = ("*",), *, resolved: bool = False
+) -> list[dict[str, Any]]:
+    """Return the events of the table, also those that are resolved if they are wanted."""
+    if (table := load_table(catalog, config.lake.ops_namespace, QUARANTINE)) is None:
         return []
-    table = catalog.load_table(name)
-    scan = table.scan()
-    if not wanted.resolved and "state" in table.schema().column_names:
+    scan = table.scan(selected_fields=fields)
+    if not resolved and "state" in table.schema().column_names:
         scan = scan.filter("state IS NULL")
-    return [_event(row) for row in scan.to_arrow().to_pylist()]
+    found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
+    return found
 
 
 def _event(row: dict[str, Any]) -> QuarantinedEvent:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from replicator.config import Config
-from replicator.lake.properties import PAUSED_KEY, RETRYING_KEY, tags_in
+from replicator.lake.properties import PAUSED_KEY, QUARANTINE, RETRYING_KEY, tags_in
 from replicator.lake.reading.catalog import namespace_properties
 from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.reading.tags import TagStatus, tag_status
 from replicator.maintenance.table_reader import (
-    QUARANTINE,
     TableCondition,
     mirror_tables,
     read_conditions,

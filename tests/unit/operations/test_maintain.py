@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import CATALOG_NAME, Config
 from replicator.errors import CommitConflict, LakeUnavailable, UsageError
-from replicator.lake.quarantine import QUARANTINE
+from replicator.lake.properties import QUARANTINE
 from replicator.lake.reading.folder_reader import read_folders
 from replicator.lake.reading.settings import sqlalchemy_uri
 from replicator.maintenance.plan import Step

@@ -15,8 +15,8 @@ import replicator
 from replicator import failpoints
 from replicator.config import LakeConfig
 from replicator.lake.catalog.metadata import changelog_schema
-from replicator.lake.properties import PIPELINE_CHECKS
-from replicator.lake.quarantine import _SCHEMA, QUARANTINE
+from replicator.lake.properties import PIPELINE_CHECKS, QUARANTINE
+from replicator.lake.quarantine import _SCHEMA
 from replicator.lake.strategies import changes as strategy
 from replicator.model.changelog import RowKind, change_column
 from replicator.model.quarantine import Resolution
