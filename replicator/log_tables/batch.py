@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -10,20 +10,22 @@ import pyarrow as pa
 from replicator import failpoints
 from replicator.config import Config
 from replicator.config.log_tables import LogTableConfig
-from replicator.errors import DataLossError, UnfitColumns
+from replicator.decode.records import values_of
+from replicator.errors import DataLossError, DecodeError, UnfitColumns
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.quarantine import Quarantine
+from replicator.log_tables.avro_events import writer_of
 from replicator.log_tables.decoding import LogDecoding, first_shape, listed
 from replicator.log_tables.notes import Notes
 from replicator.log_tables.progress import Reading, next_marker, reading
 from replicator.log_tables.staging import StagedRows, stage_few, stage_many
-from replicator.log_tables.table import LogTableStore, missing_columns
-from replicator.log_tables.writers import WriterLookup
+from replicator.log_tables.table import LogTableStore
 from replicator.model.commit_marker import CommitMarker, OffsetRange
 from replicator.model.common import listing
 from replicator.model.shapes import Shape, unknown
 from replicator.model.table import LOG_UNNUMBERED_KEY, TableId
+from replicator.sources.kafka.schema_registry import WriterSchemas
 from replicator.sources.kafka.topic_states import TopicState
 from replicator.sources.kafka.topics import Topics
 
@@ -52,6 +54,32 @@ class Appended:
     gaps: Sequence[OffsetRange]
     left: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLookup:
+    """Looks up the writer schemas of events in Avro, as far as events have named them.
+
+    Attributes:
+        registry: where they are; None if no events are in Avro.
+        known: id → the schema; None if there is none, or if it cannot be used.
+    """
+
+    registry: WriterSchemas | None = None
+    known: dict[int, str | None] = field(default_factory=dict)
+
+    def look_up(self, ids: frozenset[int]) -> None:
+        """Look up schemas. Raises LogUnavailable, RegistryRefused."""
+        for number in ids:
+            found = None
+            if self.registry is not None:
+                try:
+                    found = self.registry.schema(number)
+                    if found is not None:
+                        writer_of(found)
+                except DecodeError:
+                    found = None
+            self.known[number] = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +113,7 @@ class LogBatch:
         before: Shape = {} if table is None else store.shape(table)
         if table is None:
             table = store.create(self._first_shape(read.ranges, few))
-        self._add_missing(store, table)
+        store.add_missing(table)
         staged = self._staged(store, table, read.ranges, few)
         self._set_apart(staged)
         after = next_marker(
@@ -128,8 +156,9 @@ class LogBatch:
             heads = [replace(r, end=min(r.end, r.start + each)) for r in ranges]
             sample = few if few is not None else self.topics.fetch(heads, self.config.apply.max_size)
             if sample is not None:
-                self._look_up(self._decoding({}).unread_writers_in(sample))
-                found = self._decoding({}).unknown_in(sample)
+                values = values_of(sample)
+                self.writers.look_up(self._decoding({}).unread_writers(values))
+                found = self._decoding({}).unknown(values)
         decoding = self._decoding({})
         return first_shape(decoding, found, self.settings.event_time, self.settings.columns)
 
@@ -144,18 +173,6 @@ class LogBatch:
             settings.delimiter,
             dict(self.writers.known),
         )
-
-    def _look_up(self, ids: frozenset[int]) -> None:
-        """Look up writer schemas. Raises LogUnavailable, RegistryRefused."""
-        for number in ids:
-            self.writers.look_up(number)
-
-    def _add_missing(self, store: LogTableStore, table: LakeTable) -> None:
-        """Add the columns that the configuration has got since the table was made."""
-        present = store.columns(table)
-        missing = missing_columns(self.settings.columns, self.settings.record_columns, present)
-        if missing:
-            store.add(table, missing)
 
     def _staged(
         self, store: LogTableStore, table: LakeTable, ranges: Sequence[OffsetRange], few: pa.Table | None
@@ -177,9 +194,9 @@ class LogBatch:
     def _learnt(self, store: LogTableStore, table: LakeTable, decoding: LogDecoding, notes: Notes) -> bool:
         """Look up writer schemas or add columns; return whether there were any, without which rows were decoded."""
         if notes.writers:
-            self._look_up(notes.writers)
+            self.writers.look_up(notes.writers)
             return True
-        found = notes.fields
+        found = notes.unknown
         if found and self.settings.policy == "freeze":
             raise UnfitColumns(
                 f"events of {self.settings.topic} have fields that {self.settings.table} has no columns for: "

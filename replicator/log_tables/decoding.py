@@ -115,14 +115,6 @@ class LogDecoding:
         """Return the ids of writer schemas of events that are not known."""
         return avro_events.unread_writers(values, self.writers) if self.format == "avro" else frozenset()
 
-    def unread_writers_in(self, records: pa.Table) -> frozenset[int]:
-        """Return the ids of writer schemas of records that are not known."""
-        return self.unread_writers(values_of(records))
-
-    def unknown_in(self, records: pa.Table) -> Shape:
-        """Return the fields of records that are no columns."""
-        return self.unknown(values_of(records))
-
     def new_columns(self, found: Shape) -> Shape:
         """Return those of the unknown fields that can be columns."""
         return fitting(found, self.shape, {*self.record})

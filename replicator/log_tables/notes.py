@@ -1,6 +1,6 @@
 """What is known of decoded records besides their rows. Spark's workers add it up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark import AccumulatorParam, SparkContext
 from pyspark.accumulators import Accumulator
@@ -23,29 +23,19 @@ class Notes:
     rows: int = 0
     bad: int = 0
     newest_ms: int | None = None
-    unknown: tuple[Shape, ...] = ()
+    unknown: Shape = field(default_factory=dict)
     writers: frozenset[int] = frozenset()
 
     def __add__(self, other: "Notes") -> "Notes":
         times = [ms for ms in (self.newest_ms, other.newest_ms) if ms is not None]
-        unknown = (*self.unknown, *(found for found in other.unknown if found not in self.unknown))
-        writers = self.writers | other.writers
+        unknown, writers = merged(self.unknown, other.unknown), self.writers | other.writers
         return Notes(self.rows + other.rows, self.bad + other.bad, max(times, default=None), unknown, writers)
-
-    @property
-    def fields(self) -> Shape:
-        """All fields that are no columns."""
-        found: Shape = {}
-        for shape in self.unknown:
-            found = merged(found, shape)
-        return found
 
 
 def notes_of(found: Decoded, event_time: str | None) -> Notes:
     """Return what is known of decoded records, whose times are in the column `event_time`."""
-    unknown = (found.unknown,) if found.unknown else ()
     newest = newest_ms(found.rows, event_time)
-    return Notes(found.rows.num_rows, found.bad.num_rows, newest, unknown, found.writers)
+    return Notes(found.rows.num_rows, found.bad.num_rows, newest, found.unknown, found.writers)
 
 
 def noted_in(context: SparkContext) -> "Accumulator[Notes]":

@@ -16,10 +16,9 @@ from replicator.lake.catalog.tables import Lake
 from replicator.lake.pauses import Pauses
 from replicator.lake.properties import LOG_TABLE_PAUSED_KEY, Pause
 from replicator.lake.quarantine import Quarantine
-from replicator.log_tables.batch import Appended, LogBatch
+from replicator.log_tables.batch import Appended, LogBatch, WriterLookup
 from replicator.log_tables.retention import delete_expired, expired_before
 from replicator.log_tables.table import LogTableStore
-from replicator.log_tables.writers import WriterLookup
 from replicator.model.common import now_ms, retried
 from replicator.sources.kafka.schema_registry import Registry
 from replicator.sources.kafka.topic_states import TopicState

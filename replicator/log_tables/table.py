@@ -1,7 +1,6 @@
 """The lake table of a topic: made with the columns of its events, to which columns are added."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from replicator.config import Config
@@ -14,7 +13,6 @@ from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.model.partitioning import PartitionField
 from replicator.model.shapes import Shape, from_iceberg, paths, to_iceberg
 from replicator.model.table import LOG_TOPIC_KEY, MIRROR_KEY
-from replicator.model.types import LakeType
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +81,12 @@ class LogTableStore:
             schema = self.lake.classes.schema_parser.fromJson(to_iceberg(found))
             transaction.updateSchema().unionByNameWith(schema).commit()
 
+    def add_missing(self, table: LakeTable) -> None:
+        """Add the columns that the configuration has got since the table was made. Raises as `add`."""
+        present, wanted = self.columns(table), {**self.settings.columns, **self.settings.record_columns}
+        if missing := {name: kind for name, kind in wanted.items() if name not in present}:
+            self.add(table, missing)
+
     def _check_columns(self, present: Shape) -> None:
         known = dict(paths(present))
         for path, kind in paths({**self.settings.columns, **self.settings.record_columns}):
@@ -112,9 +116,3 @@ class LogTableStore:
         if column is None or transform is None:
             return None
         return spec_of_schema(schema, [PartitionField("hours" if transform == "hour" else "days", column)])
-
-
-def missing_columns(declared: Shape, record: Mapping[str, LakeType], present: Shape) -> Shape:
-    """Return the columns that the configuration has and the table lacks."""
-    wanted: Shape = {**declared, **record}
-    return {name: kind for name, kind in wanted.items() if name not in present}

@@ -58,7 +58,7 @@ def test_good_events_are_written_and_all_are_noted(tmp_path: Path) -> None:
     files = files_in([row for found in task(batches) for row in found.to_pylist()])
     rows = sorted(pq.read_table(file.path).column("id").to_pylist() for file in files)
     assert rows == [[1, 4], [2], [3]]
-    assert noted.value == Notes(4, 2, 5 * HOUR_MS, (parse_shape({"more": "long"}),))
+    assert noted.value == Notes(4, 2, 5 * HOUR_MS, parse_shape({"more": "long"}))
 
 
 def test_a_task_ends_at_once_if_spark_must_write(tmp_path: Path) -> None:
