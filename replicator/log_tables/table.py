@@ -99,7 +99,7 @@ class LogTableStore:
                 )
 
     def _check_partition(self, table: LakeTable) -> None:
-        found = json.loads(str(table.classes.partition_spec_parser.toJson(table.java.spec())))["fields"]
+        found = table.partition_layout["fields"]
         wanted = json.loads(self._spec(table.schema_json()) or '{"fields": []}')["fields"]
         if [(f["source-id"], f["transform"]) for f in found] != [
             (f["source-id"], f["transform"]) for f in wanted

@@ -4,6 +4,7 @@ The Java API is used because one atomic commit can do what needs several SQL sta
 catalog may raise LakeUnavailable.
 """
 
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -175,6 +176,12 @@ class LakeTable:
             return True
         specs = self.java.specs()
         return len(specs) > 1 and any(spec.isPartitioned() for spec in specs.values())
+
+    @cached_property
+    def partition_layout(self) -> Mapping[str, Any]:
+        """The partition spec in Iceberg's JSON form."""
+        found: Mapping[str, Any] = json.loads(self.classes.partition_spec_parser.toJson(self.java.spec()))
+        return found
 
     @cached_property
     def format_version(self) -> int:

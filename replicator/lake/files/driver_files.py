@@ -4,7 +4,6 @@ Iceberg itself computes the metrics of each file (counts, bounds) from its foote
 the number of NaN values is missing, which readers then treat as unknown.
 """
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -166,7 +165,7 @@ def appending_style(table: LakeTable) -> FileStyle | None:
 
     It may have deletion vectors, and partitions by the hour or the day of one column.
     """
-    layout = json.loads(table.classes.partition_spec_parser.toJson(table.java.spec()))["fields"]
+    layout = table.partition_layout["fields"]
     if not layout:
         return _style(table, None)
     part, columns = layout[0], arrow_schema(table.schema_json())

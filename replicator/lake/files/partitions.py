@@ -139,8 +139,7 @@ def _grouped(
     """Return each partition with the indexes of its rows, in their order; None if there are more than `most`, too."""
     with lake_errors(f"the partitions of new rows of {table.namespace}.{table.name} cannot be computed"):
         spec = table.java.spec()
-        layout = json.loads(table.classes.partition_spec_parser.toJson(spec))
-        fields = []
+        layout, fields = table.partition_layout, []
         for i, field in enumerate(layout["fields"]):
             found = _field_values(table, spec.fields().get(i).transform(), field, rows)
             if found is None:
