@@ -10,20 +10,18 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from io import BytesIO
 from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
-from replicator.lake.files.driver_files import upload
+from replicator.lake.files.driver_files import parquet_file, upload
 from replicator.lake.files.partitions import DataFileRef, Partition, label_of, planned_partitions
 from replicator.lake.files.spark_tables import staging_table
 from replicator.model.common import quoted
@@ -168,7 +166,7 @@ def write_delete_files(
         for i, (partition, found) in enumerate(groups):
             path = f"{folder}/{i:05d}.parquet"
             rows = _delete_rows(found)
-            content = _parquet(rows)
+            content = parquet_file(rows, "zstd")
             upload(table, path, content)
             metrics = _path_metrics(lake, rows.num_rows, found[0].file.path, found[-1].file.path)
             file = _delete_file(lake, table, path, len(content), metrics, partition)
@@ -219,12 +217,6 @@ def _delete_rows(positions: Sequence[FilePositions]) -> pa.Table:
     paths = pa.DictionaryArray.from_arrays(numbers, pa.array([found.file.path for found in positions]))
     places = np.concatenate([found.positions for found in positions])
     return pa.table([paths.cast(pa.string()), places], schema=POSITIONS)
-
-
-def _parquet(rows: pa.Table) -> bytearray:
-    buffer = BytesIO()
-    pq.write_table(rows, buffer, compression="zstd", store_schema=False)
-    return bytearray(buffer.getvalue())
 
 
 def _path_metrics(lake: Lake, count: int, first: str, last: str) -> Any:

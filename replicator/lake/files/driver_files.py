@@ -87,7 +87,7 @@ def writable_rows(table: LakeTable, rows: pa.Table) -> list[PartitionRows] | Non
 
 def write_data(lake: Lake, table: LakeTable, part: PartitionRows) -> WrittenData:
     """Write the rows of one partition, as `writable_rows` returned them, as one data file of `table`."""
-    content = _parquet(table, part.rows)
+    content = parquet_file(part.rows, _codec(table))
     with lake_errors(f"files of {table.name} cannot be staged"):
         path, builder = _new_data_file(table, part.partition)
         file = _uploaded(lake, table, path, content, builder)
@@ -115,7 +115,7 @@ def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
 
     It deletes the rows with one of these keys from all data files of earlier commits.
     """
-    content = _parquet(table, keys)
+    content = parquet_file(keys, _codec(table))
     gateway: Any = lake.spark.sparkContext._gateway  # noqa: SLF001 no public way
     ids = gateway.new_array(gateway.jvm.int, keys.num_columns)
     for i, field in enumerate(keys.schema):
@@ -126,9 +126,10 @@ def write_equality_deletes(lake: Lake, table: LakeTable, keys: pa.Table) -> Any:
         return _uploaded(lake, table, path, content, builder)
 
 
-def _parquet(table: LakeTable, rows: pa.Table) -> bytearray:
+def parquet_file(rows: pa.Table, codec: str) -> bytearray:
+    """Return rows as a Parquet file."""
     buffer = BytesIO()
-    write_rows(rows, buffer, _codec(table))
+    write_rows(rows, buffer, codec)
     return bytearray(buffer.getvalue())
 
 
@@ -216,24 +217,13 @@ def read_data(table: LakeTable, file: WrittenData) -> pa.Table | None:
     """
     content = content_of(table, file.path) if file.content is None else file.content
     found = pq.read_table(pa.BufferReader(content))
-    columns = {field_id(field): column for field, column in zip(found.schema, found.columns, strict=True)}
     wanted = arrow_schema(table.schema_json())
-    if any(
-        _nested_ids(found.schema.field(i)) != _nested_ids(field) for i, field in _same_fields(found, wanted)
-    ):
+    same = _same_fields(found, wanted)
+    if any(_nested_ids(found.schema.field(i)) != _nested_ids(field) for i, field in same):
         return None
-    try:
-        return pa.table(
-            [
-                columns[number].cast(field.type)
-                if (number := field_id(field)) in columns
-                else pa.nulls(found.num_rows, field.type)
-                for field in wanted
-            ],
-            schema=wanted,
-        )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
-        return None
+    return fitting(
+        found.select([i for i, _ in same]).rename_columns([field.name for _, field in same]), wanted
+    )
 
 
 def content_of(table: LakeTable, path: str) -> bytes:
