@@ -12,11 +12,10 @@ from pyspark.sql import functions as F
 
 from replicator import failpoints
 from replicator.errors import CommitConflict, UnknownValues
-from replicator.lake import sql
 from replicator.lake.catalog.schema_update import add_columns, alter
-from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
+from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import rows_of
-from replicator.lake.strategies.changes import BRANCH
+from replicator.lake.strategies.changes import BRANCH, refresh
 from replicator.lake.strategies.equality import apply_equality_deletes
 from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
@@ -60,9 +59,8 @@ def evolve(
         return
     lake.create_branch(table, BRANCH)
     for condition in deletes:
-        lake.spark.sql(sql.delete(f"{table.sql_name}.`branch_{BRANCH}`", condition))
-    with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
-        table.refresh()
+        lake.spark.sql(f"DELETE FROM {table.sql_name}.`branch_{BRANCH}` WHERE {condition}")
+    refresh(table)
     failpoints.reach("after-conversion")
     alter(lake, table, changes, properties, key=key, fill=fill, branch=BRANCH)
 
@@ -106,8 +104,7 @@ def evolve_and_replace(
         )
     )
     written.writeTo(f"{table.sql_name}.`branch_{BRANCH}`").overwrite(F.lit(True))
-    with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
-        table.refresh()
+    refresh(table)
     failpoints.reach("after-conversion")
     alter(lake, table, changes, properties, key=key, replaced=replaced, added=added, branch=BRANCH)
 

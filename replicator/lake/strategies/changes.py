@@ -10,13 +10,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from replicator.lake import sql
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import FilePositions
 from replicator.lake.files.deletes import StagedDeletes
 from replicator.lake.files.small_files import SmallFiles
 from replicator.lake.rows.locations import FileKeys, RowLocationCache
+from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.telemetry import get_logger
 
@@ -141,7 +141,7 @@ def filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
         return None, table.snapshot_id
     columns: Mapping[str, LakeType] = table.columns()
     lake.create_branch(table, BRANCH)
-    text = sql.fill(
+    text = fill_statement(
         f"{table.sql_name}.`branch_{BRANCH}`", [(name, spark_sql_name(columns[name])) for name in fills]
     )
     lake.spark.sql(text, args={f"v{i}": value for i, value in enumerate(fills.values())})
@@ -149,7 +149,16 @@ def filled(lake: Lake, table: LakeTable) -> tuple[str | None, int | None]:
     return BRANCH, int(table.java.refs().get(BRANCH).snapshotId())
 
 
+def fill_statement(target: str, columns: Sequence[tuple[str, str]]) -> str:
+    """Build an UPDATE that sets `columns` (name, Spark type) to the same values, bound as v0, v1, …, in every row."""
+    assignments = ", ".join(
+        f"{quoted(name)} = CAST(:v{i} AS {kind})" for i, (name, kind) in enumerate(columns)
+    )
+    return f"UPDATE {target} SET {assignments}"
+
+
 def refresh(table: LakeTable) -> None:
+    """Load the newest state of a table that a statement of Spark changed."""
     with lake_errors(f"table {table.namespace}.{table.name} cannot be read again"):
         table.refresh()
 

@@ -1,23 +1,15 @@
 """Run one MERGE on a branch."""
 
 import uuid
+from collections.abc import Sequence
 
 from pyspark.sql import functions as F
 
 from replicator import failpoints
-from replicator.lake import sql
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.files.data_files import (
-    cast_to_table,
-)
-from replicator.lake.strategies.changes import (
-    BRANCH,
-    MirrorChange,
-    WriteStrategy,
-    filled,
-    refresh,
-)
+from replicator.lake.files.data_files import cast_to_table
+from replicator.lake.strategies.changes import BRANCH, MirrorChange, WriteStrategy, filled, refresh
 from replicator.lake.strategies.split import Split
 from replicator.model.common import quoted
 
@@ -51,10 +43,29 @@ class Merge(WriteStrategy):
         change.keys.select(*names).join(images, names, "left").createOrReplaceTempView(view)
         try:
             target = f"{table.sql_name}.`branch_{BRANCH}`"
-            statement = sql.merge(target, view, list(columns), change.key, users)
-            lake.spark.sql(statement)
+            lake.spark.sql(merge_statement(target, view, list(columns), change.key, users))
         finally:
             lake.spark.catalog.dropTempView(view)
         failpoints.reach("after-data-files")
         refresh(table)
         return Staged(branch=BRANCH, fills_done=True)
+
+
+def merge_statement(
+    target: str, view: str, columns: Sequence[str], key: Sequence[str], others: Sequence[str] = ()
+) -> str:
+    """Build a MERGE of net changes into `target` (already quoted), which has `columns` and `others`.
+
+    The columns `others` keep their values in rows that are updated, and are null in new ones. `view` has the key as k0,
+    k1, … and the new row in the struct `row`, which is null if the row is deleted.
+    """
+    on = " AND ".join(f"t.{quoted(column)} = s.k{i}" for i, column in enumerate(key))
+    update = ", ".join(f"t.{quoted(c)} = s.row.{quoted(c)}" for c in columns)
+    names = ", ".join(quoted(c) for c in (*columns, *others))
+    values = ", ".join([*(f"s.row.{quoted(c)}" for c in columns), *(["NULL"] * len(others))])
+    return (
+        f"MERGE INTO {target} t USING {quoted(view)} s ON {on} "
+        "WHEN MATCHED AND s.row IS NULL THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {update} "
+        f"WHEN NOT MATCHED AND s.row IS NOT NULL THEN INSERT ({names}) VALUES ({values})"
+    )

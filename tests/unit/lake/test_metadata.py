@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from replicator.errors import UnfitColumns
-from replicator.lake import sql
 from replicator.lake.catalog.metadata import changelog_schema, folder_name, partition_spec, table_schema
+from replicator.lake.strategies.changes import fill_statement
+from replicator.lake.strategies.merge import merge_statement
 from replicator.model.partitioning import parse_partition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import DOUBLE, INT, LONG, STRING, TIMESTAMPTZ, decimal
@@ -26,7 +27,7 @@ SCHEMA = TableSchema(
 
 
 def test_merge_statement_updates_inserts_and_deletes_by_key() -> None:
-    text = sql.merge("`lake`.`ns`.`t`", "net`1", ["id", "a`b"], ["a`b", "id"])
+    text = merge_statement("`lake`.`ns`.`t`", "net`1", ["id", "a`b"], ["a`b", "id"])
     assert text == (
         "MERGE INTO `lake`.`ns`.`t` t USING `net``1` s ON t.`a``b` = s.k0 AND t.`id` = s.k1 "
         "WHEN MATCHED AND s.row IS NULL THEN DELETE "
@@ -36,7 +37,7 @@ def test_merge_statement_updates_inserts_and_deletes_by_key() -> None:
 
 
 def test_fill_statement_binds_values() -> None:
-    assert sql.fill("t", [("a`b", "string"), ("n", "decimal(3, 1)")]) == (
+    assert fill_statement("t", [("a`b", "string"), ("n", "decimal(3, 1)")]) == (
         "UPDATE t SET `a``b` = CAST(:v0 AS string), `n` = CAST(:v1 AS decimal(3, 1))"
     )
 
