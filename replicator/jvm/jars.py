@@ -189,20 +189,17 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "replicator"
 
 
-def spark_jars(cache: Path | None = None) -> list[Path]:
-    """Return the jars that the engine adds to PySpark's class path. Raises JavaMissing, ReplicatorError."""
-    return jars(SPARK, cache)
+def are_fetched(lake: "LakeConfig") -> bool:
+    """Return whether `lake_jars` has nothing to fetch."""
+    return all(_complete(each.directory(default_cache())) for each in _sets_of(lake))
 
 
-def are_fetched(lake: "LakeConfig", cache: Path | None = None) -> bool:
-    """Return whether `spark_jars` and `lake_jars` have nothing to fetch."""
-    wanted = [SPARK, *_sets_of(lake)]
-    return all(_complete(each.directory(cache or default_cache())) for each in wanted)
+def lake_jars(lake: "LakeConfig") -> list[Path]:
+    """Return the jars that the engine adds to PySpark's class path, also for this catalog and its file system.
 
-
-def lake_jars(lake: "LakeConfig", cache: Path | None = None) -> list[Path]:
-    """Return the jars that only this catalog or its file system needs. Raises JavaMissing, ReplicatorError."""
-    return [jar for wanted in _sets_of(lake) for jar in jars(wanted, cache)]
+    Raises JavaMissing, ReplicatorError.
+    """
+    return [jar for wanted in _sets_of(lake) for jar in jars(wanted)]
 
 
 def _sets_of(lake: "LakeConfig") -> list[JarSet]:
@@ -211,7 +208,7 @@ def _sets_of(lake: "LakeConfig") -> list[JarSet]:
     from replicator.config.catalogs import FILE_IO_JARS  # noqa: PLC0415
 
     names = {*lake.kind.jars, *database, *FILE_IO_JARS.get(str(lake.options.get(_FILE_IO)), ())}
-    return [wanted for wanted in _OF_LAKES if wanted.name in names]
+    return [SPARK, *(wanted for wanted in _OF_LAKES if wanted.name in names)]
 
 
 def kafka_jars(cache: Path | None = None) -> list[Path]:
@@ -375,11 +372,16 @@ def _announce(lib: Path, services: Iterable[tuple[str, str]]) -> None:
             jar.writestr(f"META-INF/services/{interface}", f"{implementation}\n")
 
 
+def pyspark_folder() -> Path:
+    """Return the folder of PySpark, without importing it: that takes half a second."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ReplicatorError("PySpark is not installed", "install replicator again")
+    return Path(spec.origin).parent
+
+
 def _ivy_command(java: Path, cache: Path, work: Path) -> list[str]:
-    # Finding the package without importing it saves half a second.
-    pyspark = find_spec("pyspark")
-    folder = Path(pyspark.origin).parent if pyspark and pyspark.origin else Path()
-    found = sorted((folder / "jars").glob("ivy-*.jar"))
+    found = sorted((pyspark_folder() / "jars").glob("ivy-*.jar"))
     if not found:
         raise ReplicatorError("PySpark has no Ivy among its jars", "reinstall pyspark")
     # Sites that can reach only an internal mirror set an Ivy settings file that names it.

@@ -19,14 +19,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from replicator.config import Config
 from replicator.errors import ConfigError, JavaGone, ReplicatorError
 from replicator.jvm.class_data_sharing import class_archive
-from replicator.jvm.jars import are_fetched, find_java, lake_jars, spark_jars
+from replicator.jvm.jars import are_fetched, find_java, lake_jars, pyspark_folder
 from replicator.jvm.settings import CLASS_PATH, DEFAULT_OPTIONS, WIDE_ROWS, session_conf
 
 _SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
@@ -120,11 +119,11 @@ def begin_java(config: Config) -> JavaProcess:
     # Executors must run the interpreter that has our libraries, not the first python3 on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    conf = session_conf(config, [*spark_jars(), *lake_jars(config.lake)])
+    conf = session_conf(config, lake_jars(config.lake))
     # SQL settings are read from the context later.
     early = {name: value for name, value in conf.items() if not name.startswith("spark.sql.")}
     libraries = [path for path in map(Path, conf[CLASS_PATH].split(os.pathsep)) if path.exists()]
-    classes = class_archive(java, [*libraries, _pyspark() / "jars"])
+    classes = class_archive(java, [*libraries, pyspark_folder() / "jars"])
     # Before it lets the heap grow, the parallel collector scans all of it, twice in a large batch.
     heap = f"-Xms{config.spark.driver_memory}"
     options = [*classes.java_options(), heap, WIDE_ROWS, early.get(DEFAULT_OPTIONS, "")]
@@ -165,7 +164,7 @@ def _launched(conf: Mapping[str, str], folder: Path) -> JavaProcess:
         # If it is given a file, Spark ignores the defaults of the installation unless told to load them.
         arguments = ["--load-spark-defaults", "--properties-file", str(properties)]
         given = _split(_SUBMIT_ARGUMENTS, os.environ.get(_SUBMIT_ARGUMENTS) or "pyspark-shell")
-        home = Path(os.environ.get("SPARK_HOME") or _pyspark())
+        home = Path(os.environ.get("SPARK_HOME") or pyspark_folder())
         env = os.environ | {"SPARK_CONNECT_MODE": "0", _CONNECTION: str(_connection(private))}
         log = folder / _LOG
         log.touch(0o600)
@@ -186,14 +185,6 @@ def _remove_left(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _LEFT_S:
                 shutil.rmtree(left)
-
-
-def _pyspark() -> Path:
-    """Return the folder of PySpark, without importing it."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ReplicatorError("PySpark is not installed", "install replicator again")
-    return Path(spec.origin).parent
 
 
 def _connection(private: "tempfile.TemporaryDirectory[str]") -> Path:

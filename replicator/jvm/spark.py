@@ -2,9 +2,7 @@
 
 import contextlib
 import logging
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +18,7 @@ from pyspark.sql.types import StructType
 from replicator.config import Config
 from replicator.errors import JavaGone, ReplicatorError
 from replicator.jvm.calls import Conversions, ReleasedObjects
-from replicator.jvm.jars import lake_jars, spark_jars
+from replicator.jvm.jars import lake_jars
 from replicator.jvm.launch import JavaProcess, begin_java
 from replicator.jvm.settings import session_conf
 
@@ -43,17 +41,16 @@ def build_session(config: Config, java: JavaProcess | None = None) -> SparkSessi
         ReplicatorError: as `begin_java`.
         JavaGone: the Java process ended.
     """
-    conf = session_conf(config, [*spark_jars(), *lake_jars(config.lake)])
+    conf = session_conf(config, lake_jars(config.lake))
     builder = SparkSession.builder.appName(f"replicator {config.mirror.name}").master(config.spark.master)
     for name, value in conf.items():
         builder = builder.config(name, value)
-    with _console_to(config.mirror.state_dir / "spark.log"):
-        if SparkContext._gateway is None:  # noqa: SLF001 no public way
-            gateway = (java or begin_java(config)).gateway()
-            ReleasedObjects(gateway)
-            Conversions(gateway)
-            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
-        session = builder.getOrCreate()
+    if SparkContext._gateway is None:  # noqa: SLF001 no public way
+        gateway = (java or begin_java(config)).gateway()
+        ReleasedObjects(gateway)
+        Conversions(gateway)
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+    session = builder.getOrCreate()
     _remember_classes(session._jvm)  # noqa: SLF001 no public way
     session.sparkContext.setLogLevel("ERROR")
     # Py4J logs each error of a foreachBatch function with two stack traces; the mirror reports these errors itself.
@@ -176,22 +173,3 @@ def first_line(error: BaseException) -> str:
     if line and is_explained(error):
         return line
     return f"{type(error).__name__}: {line}".removesuffix(": ")
-
-
-@contextlib.contextmanager
-def _console_to(log: Path) -> Iterator[None]:
-    """Redirect the console output of processes started inside to `log`, permanently: the JVM is verbose."""
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(number) for number in (1, 2)]
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        for number in (1, 2):
-            os.dup2(target, number)
-        yield
-    finally:
-        for number, old in zip((1, 2), kept, strict=True):
-            os.dup2(old, number)
-            os.close(old)
-        os.close(target)

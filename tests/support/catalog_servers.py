@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyspark
 
-from replicator.jvm.jars import AWS, JarSet, find_java, jars, spark_jars
+from replicator.jvm.jars import AWS, SPARK, JarSet, find_java, jars
 
 _READY_S: Final = 90.0
 _SPARK: Final = Path(pyspark.__file__).parent / "jars"
@@ -109,7 +109,7 @@ def rest_server(folder: Path, s3: Mapping[str, str] | None = None) -> Iterator[i
     port = free_port()
     libraries = [*jars(_REST), *jars(_REST_SERVER)]
     libraries += [path for name in _HADOOP for path in _SPARK.glob(name)]
-    libraries += [path for path in spark_jars() if path.name.startswith("sqlite-jdbc")]
+    libraries += [path for path in jars(SPARK) if path.name.startswith("sqlite-jdbc")]
     settings = {"rest.port": str(port), "uri": f"jdbc:sqlite:{folder}/catalog.db?busy_timeout=60000"}
     if s3 is None:
         settings["warehouse"] = f"file://{folder}/warehouse"

@@ -84,8 +84,8 @@ def test_lake_jars_are_those_of_catalog_and_store(
     monkeypatch.setattr(jars, "jars", fetched)
     section = {"uri": "http://localhost", "warehouse": "lake", "namespace": "shop", **lake}
     found = jars.lake_jars(minimal_config(lake=section).lake)
-    assert asked == expected
-    assert found == [Path(f"{wanted.name}.jar") for wanted in expected]
+    assert asked == [SPARK, *expected]
+    assert found == [Path(f"{wanted.name}.jar") for wanted in (SPARK, *expected)]
 
 
 def test_class_path_of_the_user_is_added_to_that_of_the_engine() -> None:
