@@ -33,10 +33,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.arrow_types import arrow_type
 from replicator.decode.parsed import ParsedEvents
 from replicator.decode.row_images import Images
 from replicator.decode.schemas.versions import Mask, Places
-from replicator.decode.values import arrow_type
 from replicator.model.batch_stats import (
     BAD_CODE,
     CHUNK_READ_CODE,

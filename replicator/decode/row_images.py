@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.arrow_types import arrow_type
 from replicator.decode.decoding import WriterSchema
 from replicator.decode.parsed import ParsedEvents, ParsedRow
 from replicator.decode.transforms import transformed
-from replicator.decode.values import arrow_type, cast_values, decoded
+from replicator.decode.values import cast_values, decoded
 from replicator.model.column_rules import stored_type
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding, LakeType

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.decode.values import arrow_type
+from replicator.arrow_types import arrow_type
 from replicator.model.table import Column
 from replicator.model.transforms import Blank, ColumnTransform, FixedText, KeepLast, KeyedHash
 from replicator.model.types import LakeType

@@ -23,22 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.arrow_types import arrow_type
 from replicator.model.table import Column
-from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding, LakeType
+from replicator.model.types import MISREAD_TEXTS, TIMESTAMPTZ, Encoding
 
-_ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "list<float>": pa.list_(pa.field("element", pa.float32())),
-}
 _WIRE_TYPES: Final[Mapping[Encoding, pa.DataType]] = {
     Encoding.DAYS: pa.int32(),
     Encoding.MILLIS: pa.int64(),
@@ -70,13 +58,6 @@ _WIDEST_NUMBER: Final = 28
 
 _EWKB_SRID: Final = b"\x20"
 """The flag of EWKB is bit 29 of the type, whose highest byte is 0 otherwise."""
-
-
-def arrow_type(lake_type: LakeType) -> pa.DataType:
-    """Return the Arrow type of a lake type."""
-    if lake_type.name == "decimal":
-        return pa.decimal128(lake_type.precision, lake_type.scale)
-    return _ARROW_TYPES[lake_type.name]
 
 
 def cast_values(values: pa.Array, kind: pa.DataType) -> pa.Array:

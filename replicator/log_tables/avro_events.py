@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.arrow_types import arrow_type
 from replicator.decode.avro.columns import Cursor, Reader, Wanted, scattered
 from replicator.decode.avro.parser import NO_WRITER, writer_ids
 from replicator.decode.avro.schema import checked_schema
-from replicator.decode.values import arrow_type, cast_values, of_binary_decimals
+from replicator.decode.values import cast_values, of_binary_decimals
 from replicator.errors import DecodeError
 from replicator.log_tables.parsed import ParsedEvents, Values
 from replicator.model.document import parse_json

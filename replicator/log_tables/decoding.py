@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.arrow_types import arrow_type
 from replicator.config.log_tables import TEXT_COLUMN, LogFormat, LogPolicy
 from replicator.decode.records import values_of
-from replicator.decode.values import arrow_type
 from replicator.log_tables import avro_events, json_events
 from replicator.log_tables.avro_events import Writers
 from replicator.log_tables.lines import parse_csv, parse_text

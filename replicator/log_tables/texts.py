@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.decode.values import arrow_type
+from replicator.arrow_types import arrow_type
 from replicator.model.types import MAX_DECIMAL_PRECISION, LakeType
 
 _INTEGER: Final = r"^-?[0-9]{1,19}$"

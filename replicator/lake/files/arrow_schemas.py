@@ -8,32 +8,16 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from replicator.arrow_types import arrow_type
 from replicator.model.types import LakeType
 
 _FIELD_ID: Final = b"PARQUET:field_id"
-_ARROW_TYPES: Final = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-}
 
 
 @lru_cache(1024)
 def arrow_schema(schema_json: str) -> pa.Schema:
     """Return an Iceberg schema as Arrow's, with the field ids that Iceberg's readers need."""
     return pa.schema([_arrow_field(field) for field in json.loads(schema_json)["fields"]])
-
-
-def arrow_type(kind: LakeType) -> pa.DataType:
-    """Return the Arrow type of the values of a lake type."""
-    return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW_TYPES[kind.name]
 
 
 def field_id(field: pa.Field) -> int:

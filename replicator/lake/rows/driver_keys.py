@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from replicator.arrow_types import arrow_type
 from replicator.lake.catalog.tables import LakeTable
-from replicator.lake.files.arrow_schemas import arrow_type, field_id
+from replicator.lake.files.arrow_schemas import field_id
 from replicator.lake.files.driver_files import content_of
 from replicator.lake.reading.folders import local_path
 from replicator.lake.rows.keys import Words

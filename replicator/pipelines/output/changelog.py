@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from replicator import failpoints
+from replicator.arrow_types import arrow_type
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
-from replicator.lake.files.arrow_schemas import arrow_type
 from replicator.lake.files.spark_tables import columns_of, rows_of
 from replicator.model.changelog import CHANGE_FIELDS, RowKind, change_column
 from replicator.model.commit_marker import CommitMarker

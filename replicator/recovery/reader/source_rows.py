@@ -9,10 +9,10 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from replicator.arrow_types import arrow_type
 from replicator.config import SourceConfig
 from replicator.decode.records import mapped_in_workers
 from replicator.decode.transforms import transformed
-from replicator.decode.values import arrow_type
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
 from replicator.model.common import quoted

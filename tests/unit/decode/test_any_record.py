@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.arrow_types import arrow_type
 from replicator.decode.avro.format import AvroFormat
 from replicator.decode.avro.parser import parse
 from replicator.decode.avro.schema import parse_writer_schema
@@ -18,7 +19,7 @@ from replicator.decode.connect_schema import source_table, table_schema
 from replicator.decode.json.decimals import decimal_encoding_of
 from replicator.decode.json.format import JsonFormat
 from replicator.decode.schemas.tracker import SchemaTracker
-from replicator.decode.values import arrow_type, wire_type
+from replicator.decode.values import wire_type
 from replicator.errors import DecodeError, MissingSchema, UnsupportedChange
 from replicator.model.events import RawRecord
 from replicator.model.table import Column, TableSchema

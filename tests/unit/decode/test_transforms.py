@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from replicator.arrow_types import arrow_type
 from replicator.decode.transforms import transformed
-from replicator.decode.values import arrow_type
 from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from replicator.model.types import LakeType
 
