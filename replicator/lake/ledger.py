@@ -195,11 +195,6 @@ def next_marker(
     )
 
 
-def _to_property(record: Mapping[str, Any]) -> str:
-    """Return the record of a pause or failure as JSON."""
-    return fitted_json(record, ("reason", "hint"), most=_PROPERTY_TEXT, ending="…")
-
-
 class Ledger:
     """Stores the markers of all tables as this process last read or committed them.
 
@@ -371,30 +366,26 @@ class Ledger:
         record: dict[str, Any] = {"reason": reason, "hint": hint, "since_ms": now_ms()}
         if stays:
             record |= {"stays": True, "database": table.database, "name": table.name}
-        self._lake.set_namespace_property(
-            self._config.lake.ops_namespace, PAUSED_KEY + str(table), _to_property(record)
-        )
+        self._note(PAUSED_KEY + str(table), record)
 
     def note_heal(self, table: TableId, at_ms: int) -> None:
         """Record in the lake, for `status`, when the mirror reads a paused table again by itself."""
-        namespace, key = self._config.lake.ops_namespace, PAUSED_KEY + str(table)
-        text = self._lake.namespace_properties(namespace).get(key)
-        if text is not None:
-            record = record_in(text) | {"heal_ms": at_ms}
-            self._lake.set_namespace_property(namespace, key, _to_property(record))
+        key = PAUSED_KEY + str(table)
+        if (text := self._lake.namespace_properties(self._config.lake.ops_namespace).get(key)) is not None:
+            self._note(key, record_in(text) | {"heal_ms": at_ms})
 
     def note_failure(self, table: TableId, reason: str, hint: str | None, retry_in: float) -> None:
         """Record in the lake, for `status`, that a table failed and is retried in `retry_in` seconds."""
-        text = _to_property({"reason": reason, "hint": hint, "retry_ms": now_ms() + round(retry_in * 1000)})
-        self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), text)
+        retry_ms = now_ms() + round(retry_in * 1000)
+        self._note(RETRYING_KEY + str(table), {"reason": reason, "hint": hint, "retry_ms": retry_ms})
 
     def forget_failure(self, table: TableId) -> None:
         """Remove what `note_failure` recorded."""
-        self._lake.set_namespace_property(self._config.lake.ops_namespace, RETRYING_KEY + str(table), None)
+        self._note(RETRYING_KEY + str(table), None)
 
     def resume(self, table: TableId) -> None:
         """Remove what `pause` recorded."""
-        self._lake.set_namespace_property(self._config.lake.ops_namespace, PAUSED_KEY + str(table), None)
+        self._note(PAUSED_KEY + str(table), None)
 
     def resume_all(self) -> list[str]:
         """Remove every pause and failure, and return the tables that were paused.
@@ -403,12 +394,11 @@ class Ledger:
         could not be noticed again.
         """
         paused = []
-        namespace = self._config.lake.ops_namespace
-        for key, value in self._lake.namespace_properties(namespace).items():
+        for key, value in self._lake.namespace_properties(self._config.lake.ops_namespace).items():
             if key.startswith(PAUSED_KEY) and record_in(value).get("stays"):
                 continue
             if key.startswith((PAUSED_KEY, RETRYING_KEY)):
-                self._lake.set_namespace_property(namespace, key, None)
+                self._note(key, None)
             if key.startswith(PAUSED_KEY):
                 paused.append(key.removeprefix(PAUSED_KEY))
         return paused
@@ -423,6 +413,13 @@ class Ledger:
                 for record in records
                 if record.get("stays")
             }
+
+    def _note(self, key: str, record: Mapping[str, Any] | None) -> None:
+        """Set a property of the namespace `_ops` to the record of a pause or failure; None removes it."""
+        text = None
+        if record is not None:
+            text = fitted_json(record, ("reason", "hint"), most=_PROPERTY_TEXT, ending="…")
+        self._lake.set_namespace_property(self._config.lake.ops_namespace, key, text)
 
     def _read(self, table: TableId) -> Progress:
         lake, options = self._config.lake, self._config.table(str(table))
