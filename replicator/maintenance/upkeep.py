@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from replicator.config import Config
 from replicator.jvm.spark import first_line
@@ -56,14 +56,6 @@ class Visit:
     complete: bool = True
 
 
-class Maintainer(Protocol):
-    """Carries out the maintenance of single lake tables, as `TableMaintainer` does."""
-
-    def __call__(self, lake_table: LakeTableId, merged: MergedFiles, deadline: float, /) -> Visit: ...
-
-    def merge_small(self, lake_table: LakeTableId, /) -> None: ...
-
-
 class TimeShare:
     """Limits maintenance to a part of the time, so that batches which follow each other without a pause keep the rest.
 
@@ -101,7 +93,7 @@ class Upkeep:
     maintenance, and no batch has to be planned again because of it.
     """
 
-    def __init__(self, config: Config, maintain: Maintainer) -> None:
+    def __init__(self, config: Config, maintain: "TableMaintainer") -> None:
         self._config = config
         self._maintain = maintain
         self._tables: dict[LakeTableId, TableUpkeep] = {}

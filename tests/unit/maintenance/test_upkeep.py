@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,7 +10,7 @@ from replicator.config import MaintenanceConfig
 from replicator.errors import CommitConflict
 from replicator.maintenance.plan import MergedFiles, Step, TableFacts
 from replicator.maintenance.reports import StepReport
-from replicator.maintenance.upkeep import LakeTableId, TimeShare, Upkeep, Visit, carry_out
+from replicator.maintenance.upkeep import LakeTableId, TableMaintainer, TimeShare, Upkeep, Visit, carry_out
 from replicator.model.roles import LakeRole
 from replicator.model.table import TableId
 from tests.support.config import minimal_config
@@ -57,7 +57,7 @@ def upkeep(tmp_path: Path, maintainer: Maintainer, **sections: Any) -> Upkeep:
     config = minimal_config(
         tmp_path, **{"source": {"tables": ["shop.*"]}, "maintenance": maintenance, **sections}
     )
-    return Upkeep(config, maintainer)
+    return Upkeep(config, cast("TableMaintainer", maintainer))
 
 
 def run(upkeep: Upkeep, *tables: TableId, lag_seconds: float | None = 0.5) -> None:
