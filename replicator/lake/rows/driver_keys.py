@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 from replicator.arrow_types import arrow_type
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.arrow_schemas import field_id
+from replicator.lake.files.data_files import by_file
 from replicator.lake.files.driver_files import content_of
+from replicator.lake.files.small_files import Positions
 from replicator.lake.reading.folders import local_path
 from replicator.lake.rows.keys import Words
 from replicator.lake.rows.locations import KeyColumns
@@ -24,7 +26,6 @@ _MOST_FILES: Final = 10
 """Of those that are not on this machine: their content passes through Java, one after the other."""
 _FORMAT: Final = "PARQUET"
 _POSITIONS: Final = "POSITION_DELETES"
-_NONE: Final[Words] = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,14 @@ def _source(table: LakeTable, path: str) -> Any:
     return local_path(path) or pa.BufferReader(content_of(table, path))
 
 
-def _deleted(source: Any) -> dict[str, Words]:
+def _deleted(source: Any) -> dict[str, Positions]:
     """Return the positions that a delete file has, by data file."""
     rows = pq.read_table(source, columns=["file_path", "pos"])
-    found = rows.group_by("file_path").aggregate([("pos", "list")])
-    lists = found.column("pos_list").combine_chunks()
-    paths = found.column("file_path").to_pylist()
-    return {path: np.asarray(lists[i].values, np.uint64) for i, path in enumerate(paths)}
+    return {found.file.path: found.positions for found in by_file(rows)}
 
 
 def _rows(
-    table: LakeTable, file: Any, wanted: Mapping[int, pa.DataType], deleted: Sequence[Mapping[str, Words]]
+    table: LakeTable, file: Any, wanted: Mapping[int, pa.DataType], deleted: Sequence[Mapping[str, Positions]]
 ) -> FileRows:
     path = str(file.location())
     parquet = pq.ParquetFile(_source(table, path))
@@ -92,5 +90,6 @@ def _rows(
     keys = pa.table(columns, names=[f"k{i}" for i in range(len(columns))])
     left = np.ones(keys.num_rows, np.bool_)
     for found in deleted:
-        left[found.get(path, _NONE)] = False
+        if path in found:
+            left[found[path]] = False
     return FileRows(file, keys.filter(pa.array(left)), np.flatnonzero(left).astype(np.uint64))

@@ -294,11 +294,10 @@ class RowLocationCache:
             LakeUnavailable: the index cannot be stored; it is discarded.
         """
         name, known = (table.namespace, table.name), changes.known
-        if head is None:
-            self._tables.pop(name, None)
-            return
         # Should the index fail, it is no longer known.
         self._tables.pop(name, None)
+        if head is None:
+            return
         known.deleted(changes.keys)
         if changes.written is None:
             known.unread += changes.unread

@@ -16,6 +16,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
 from replicator.lake.files.arrow_schemas import arrow_schema
 from replicator.lake.files.driver_files import write_equality_deletes
+from replicator.lake.files.parquet import fitting
 from replicator.lake.files.small_files import SmallFiles
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.strategies.changes import LocatedChange, report_obstacle
@@ -77,10 +78,7 @@ def equality_keys(table: LakeTable, key: tuple[str, ...], keys: pa.Table) -> pa.
     wanted = pa.schema([schema.field(name) for name in key])
     if not all(_is_exact(found, field.type) for found, field in zip(keys.schema.types, wanted, strict=True)):
         return None
-    try:
-        return pa.table(keys.columns, names=wanted.names).cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
-        return None
+    return fitting(keys.rename_columns(wanted.names), wanted)
 
 
 def _is_exact(found: pa.DataType, wanted: pa.DataType) -> bool:
