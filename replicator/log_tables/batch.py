@@ -71,14 +71,12 @@ class WriterLookup:
     def look_up(self, ids: frozenset[int]) -> None:
         """Look up schemas. Raises LogUnavailable, RegistryRefused."""
         for number in ids:
-            found = None
-            if self.registry is not None:
-                try:
-                    found = self.registry.schema(number)
-                    if found is not None:
-                        writer_of(found)
-                except DecodeError:
-                    found = None
+            try:
+                found = None if self.registry is None else self.registry.schema(number)
+                if found is not None:
+                    writer_of(found)
+            except DecodeError:
+                found = None
             self.known[number] = found
 
 

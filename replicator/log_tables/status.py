@@ -9,7 +9,7 @@ from replicator.config import Config, KafkaLog
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import LogUnavailable
 from replicator.lake.properties import LOG_TABLE_PAUSED_KEY, Pause, pauses_in
-from replicator.lake.reading.catalog import MetadataCatalog, load_readable, namespace_properties
+from replicator.lake.reading.catalog import load_readable, namespace_properties
 from replicator.lake.reading.metadata_catalog import open_metadata
 from replicator.lake.reading.table_metadata import TableMetadata, newest_marker
 from replicator.lake.rows.counts import row_count
@@ -70,10 +70,18 @@ def list_log_tables(config: Config, quarantined: Counter[str | None]) -> tuple[L
         return tuple(_status(settings, None, None, states, problem, 0) for settings in config.log_tables)
     with open_metadata(config.lake) as catalog:
         pauses = pauses_in(namespace_properties(catalog, config.lake.ops_namespace), LOG_TABLE_PAUSED_KEY)
-        return tuple(
-            _read(catalog, settings, pauses.get(settings.table), states, problem, quarantined[settings.table])
-            for settings in config.log_tables
-        )
+        found = []
+        for settings in config.log_tables:
+            unreadable: dict[str, str] = {}
+            name = settings.table
+            table = load_readable(catalog, settings.namespace, settings.name, unreadable)
+            if (reason := unreadable.get(name)) is not None:
+                step = "restore the files of the lake; the other tables are not affected"
+                found.append(LogTableStatus(name, settings.topic, UNREADABLE, reason=reason, next_step=step))
+            else:
+                waiting = quarantined[name]
+                found.append(_status(settings, table, pauses.get(name), states, problem, waiting))
+        return tuple(found)
 
 
 def _topics(log: KafkaLog, topics: set[str]) -> tuple[Mapping[str, TopicState], str | None]:
@@ -85,22 +93,6 @@ def _topics(log: KafkaLog, topics: set[str]) -> tuple[Mapping[str, TopicState], 
         return topic_states(admin, topics), None
     except LogUnavailable as error:
         return {}, error.message
-
-
-def _read(
-    catalog: MetadataCatalog,
-    settings: LogTableConfig,
-    pause: Pause | None,
-    states: Mapping[str, TopicState],
-    problem: str | None,
-    quarantined: int,
-) -> LogTableStatus:
-    unreadable: dict[str, str] = {}
-    table = load_readable(catalog, settings.namespace, settings.name, unreadable)
-    if (reason := unreadable.get(settings.table)) is not None:
-        step = "restore the files of the lake; the other tables are not affected"
-        return LogTableStatus(settings.table, settings.topic, UNREADABLE, reason=reason, next_step=step)
-    return _status(settings, table, pause, states, problem, quarantined)
 
 
 def _status(
