@@ -25,7 +25,7 @@ _EXACT: Final = Context(prec=MAX_DECIMAL_PRECISION)
 _MILLIS: Final = re.compile(r"-?[0-9]{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)([T ]\d\d(?::\d\d(?::\d\d(?:[.,](\d{1,9}))?)?)?)? ?(Z|[-+]\d\d(?::?\d\d)?)?"
+    r"(\d{4}-\d\d-\d\d)([T ]\d\d(?::\d\d(?::\d\d(?:[.,]\d{1,9})?)?)?)? ?(Z|[-+]\d\d(?::?\d\d)?)?"
 )
 """A time as it is usually written. Arrow reads most of them, and all of them alike."""
 
@@ -127,10 +127,8 @@ def _moment(text: str | None, *, zoned: bool) -> datetime | None:
 def _of_iso(text: str) -> datetime:
     if (parts := _ISO.fullmatch(text)) is None:
         raise ValueError(text)
-    day, clock, fraction, zone = parts.groups()
-    whole = f"{day}{(clock or 'T00:00').split('.')[0].split(',')[0]}"
-    found = datetime.fromisoformat(whole + (zone or "").replace("Z", "+00:00"))
-    return found.replace(microsecond=int((fraction or "0")[:6].ljust(6, "0")))
+    day, clock, zone = parts.groups()
+    return datetime.fromisoformat(f"{day}{clock or 'T00:00'}{zone or ''}")
 
 
 def json_text(value: Any) -> str:
