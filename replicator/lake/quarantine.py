@@ -16,7 +16,6 @@ from replicator.lake.catalog.schema_update import add_columns
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import stage_data
-from replicator.lake.files.deletes import stage_few_deletes
 from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.properties import QUARANTINE
 from replicator.lake.strategies.changes import MirrorChange
@@ -125,7 +124,7 @@ class Quarantine:
             changed = _resolved(rows, resolution, now_ms())
             keys = changed.select(_KEY).rename_columns([f"k{i}" for i in range(len(_KEY))])
             new, old = (local_frame(self._lake.spark, found) for found in (changed, keys))
-            change = MirrorChange(_KEY, old, new, clear=False, stage_deletes=stage_few_deletes)
+            change = MirrorChange(_KEY, old, new, clear=False, few=True)
             staged = SPLIT.stage(self._lake, target, change)
             self._publish(target, staged, 0)
             return int(rows.num_rows)

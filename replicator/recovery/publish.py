@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from replicator import failpoints
 from replicator.batch import MirrorContext
 from replicator.batch.events.changelog_rows import changelog_rows
-from replicator.batch.events.executors import SPARK
 from replicator.batch.evolution.keeper import TableKeeper
 from replicator.batch.values import BatchSchema
 from replicator.errors import UnsupportedChange
@@ -274,9 +273,7 @@ class Publication:
         gone = found.where(F.col("before").isNotNull())
         keys = gone.select(*(F.col("before").getField(n).alias(f"k{i}") for i, n in enumerate(key)))
         rows = compared.rows(found.where(F.col("after").isNotNull()))
-        return SPLIT.stage(
-            self.context.lake, mirror, MirrorChange(key, keys, rows, False, SPARK.stage_deletes)
-        )
+        return SPLIT.stage(self.context.lake, mirror, MirrorChange(key, keys, rows, clear=False))
 
     def _staged_copies(self, mirror: LakeTable, found: DataFrame, compared: Comparison) -> Staged:
         """Stage the differences of a table without a key; its other rows keep their JSON text."""

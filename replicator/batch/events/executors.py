@@ -18,8 +18,6 @@ from replicator.batch.events.net_changes import driver_last_changes, last_change
 from replicator.batch.events.worker_files import WorkerFiles
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.jvm.spark import local_frame
-from replicator.lake.files.deletes import stage_deletes, stage_few_deletes
-from replicator.lake.strategies.changes import DeleteStager
 from replicator.model.table import TableSchema
 
 _NAMES: Final = ("file", "gtid", "tx_order")
@@ -179,11 +177,9 @@ class BatchExecutor(Protocol):
     """How the steps of a batch of one table are executed.
 
     Attributes:
-        stage_deletes: how the deletes of rows are staged.
-        locates_rows: whether changes may use the row locations that this process knows.
+        locates_rows: whether changes are few, and may use the row locations that this process knows.
     """
 
-    stage_deletes: DeleteStager
     locates_rows: bool
 
     def materialize(self, frame: DataFrame) -> MaterializedEvents:
@@ -198,7 +194,6 @@ class BatchExecutor(Protocol):
 class SparkExecutor:
     """Executes on Spark's executors."""
 
-    stage_deletes: DeleteStager = staticmethod(stage_deletes)
     locates_rows = False
 
     def materialize(self, frame: DataFrame) -> SparkEvents:
@@ -214,7 +209,6 @@ class SparkExecutor:
 class DriverExecutor:
     """Executes on the driver, with Arrow."""
 
-    stage_deletes: DeleteStager = staticmethod(stage_few_deletes)
     locates_rows = True
 
     def materialize(self, frame: DataFrame) -> MaterializedEvents:

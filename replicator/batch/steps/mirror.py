@@ -164,7 +164,7 @@ def _stage_by_key(
         # In an empty table nothing is looked up.
         keys = local_frame(context.spark, last.keys.slice(0, 0) if table.is_empty else last.keys)
         return strategy.stage(
-            context.lake, table, MirrorChange(schema.key, keys, rows, False, executor.stage_deletes)
+            context.lake, table, MirrorChange(schema.key, keys, rows, False, executor.locates_rows)
         )
     found = executor.last_changes(keyed_events(events.frame, schema), schema)
     try:
@@ -172,7 +172,7 @@ def _stage_by_key(
         if not reset and _driver_plans_deletes(batch, table):
             keys = found.frame.select(*key_names(schema)).toArrow()
             return _stage_keys(batch, table, LocatedChange(schema.key, keys, lambda: rows))
-        net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.stage_deletes)
+        net = MirrorChange(schema.key, found.frame, rows, bool(reset), executor.locates_rows)
         return strategy.stage(context.lake, table, net)
     finally:
         found.release()

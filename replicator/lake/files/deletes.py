@@ -26,12 +26,10 @@ from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.data_files import (
     FilePositions,
     WrittenDeletes,
-    by_file,
     by_partition,
     write_delete_files,
 )
 from replicator.lake.files.partitions import DataFileRef
-from replicator.lake.files.small_files import OWN_FILE
 
 _MAGIC: Final = 1681511377
 """Begins the bitmap in a deletion vector; Puffin's spec, "deletion-vector-v1 blob type"."""
@@ -158,22 +156,13 @@ def stage_positions(
     return StagedDeletes([deletes.file for deletes in written], written=written)
 
 
-def stage_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> StagedDeletes:
-    """Stage the deletes of `positions` (file_path, pos), of which there may be many.
-
-    Spark finds and groups them, and the driver writes them: for deletion vectors it must know all positions of a data
-    file, and Spark's own writer of plain files knows only Hadoop's file systems, not the table's FileIO.
-    """
-    return stage_positions(lake, table, snapshot_id, collected(positions), OWN_FILE)
-
-
-def stage_few_deletes(lake: Lake, table: LakeTable, snapshot_id: int, positions: DataFrame) -> StagedDeletes:
-    """Stage the deletes of `positions` as `stage_deletes`, but on the driver: they must be few."""
-    return stage_positions(lake, table, snapshot_id, by_file(positions.toArrow()))
-
-
 def collected(positions: DataFrame) -> list[FilePositions]:
-    """Fetch positions, grouped by data file: the path of a file would be most of what Spark returns for each row."""
+    """Fetch positions (file_path, pos), of which there may be many.
+
+    Spark groups them by data file: the path of a file would be most of what it returns for each row. It does not write
+    them: for deletion vectors all positions of a data file must be known, and Spark's own writer of plain files knows
+    only Hadoop's file systems, not the table's FileIO.
+    """
     grouped = positions.groupBy("file_path").agg(F.sort_array(F.collect_list("pos")).alias("pos")).toArrow()
     return [
         FilePositions(DataFileRef(path), found.values.to_numpy())

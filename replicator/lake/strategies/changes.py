@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import FilePositions
-from replicator.lake.files.deletes import StagedDeletes
 from replicator.lake.files.small_files import SmallFiles
 from replicator.lake.rows.locations import FileKeys, RowLocationCache
 from replicator.model.common import quoted
@@ -22,10 +21,6 @@ from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.lake")
 BRANCH: Final = "replicator_staging"
-
-
-DeleteStager = Callable[[Lake, LakeTable, int, DataFrame], StagedDeletes]
-"""Stages the deletes of positions (file_path, pos) in a snapshot of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +32,14 @@ class MirrorChange:
         keys: each changed key once (columns k0, k1, ...).
         rows: the new rows.
         clear: all earlier rows are removed in the same commit.
-        stage_deletes: how the deletes of rows are staged.
+        few: the changed keys are few, so that the driver may group the rows to delete.
     """
 
     key: Sequence[str]
     keys: DataFrame
     rows: DataFrame
     clear: bool
-    stage_deletes: DeleteStager
+    few: bool = False
 
 
 @dataclass(frozen=True, slots=True)

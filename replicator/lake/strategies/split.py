@@ -16,6 +16,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import (
     FilePositions,
+    by_file,
     cast_to_table,
     matching_positions,
     stage_data,
@@ -45,7 +46,8 @@ class Split(WriteStrategy):
         if snapshot_id is not None and not change.clear and not table.is_empty:
             rows = rows_of_snapshot(lake, table, snapshot_id)
             positions = matching_positions(rows, change.key, change.keys)
-            deletes = change.stage_deletes(lake, table, snapshot_id, positions)
+            found = by_file(positions.toArrow()) if change.few else collected(positions)
+            deletes = stage_positions(lake, table, snapshot_id, found, None if change.few else OWN_FILE)
             failpoints.reach("after-delete-files")
         return Staged(
             data, deletes, clear=change.clear and not table.is_empty, branch=branch, fills_done=True
