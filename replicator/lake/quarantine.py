@@ -15,7 +15,7 @@ from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
 from replicator.lake.catalog.schema_update import add_columns
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
-from replicator.lake.files.data_files import stage_data
+from replicator.lake.files.data_files import cast_to_table, stage_data
 from replicator.lake.files.spark_tables import rows_of
 from replicator.lake.properties import QUARANTINE
 from replicator.lake.strategies.changes import MirrorChange
@@ -26,7 +26,7 @@ from replicator.model.events import BadRecord
 from replicator.model.quarantine import RESOLVED_FIELDS, LogCoordinate, ReadRows, Resolution
 from replicator.model.shapes import to_iceberg
 from replicator.model.table import TableId
-from replicator.model.types import LakeType, spark_sql_name
+from replicator.model.types import LakeType
 
 _FIELDS: Final = (
     ("table", "string"),
@@ -82,10 +82,6 @@ class Quarantine:
             (nothing if redacted else F.col("raw_value")).alias("value"),
             (_without_words(F.col("bad")) if redacted else F.col("bad")).alias("reason"),
             F.current_timestamp().alias("quarantined_at"),
-            *[
-                F.lit(None).cast(spark_sql_name(LakeType.parse(kind))).alias(name)
-                for name, kind in RESOLVED_FIELDS
-            ],
         )
         with self._lock:
             target = self._table()
@@ -214,7 +210,7 @@ class Quarantine:
         return present
 
     def _append(self, target: LakeTable, rows: DataFrame, batch: int) -> None:
-        files = stage_data(self._lake, target, rows.select(*[name for name, _ in _FIELDS]))
+        files = stage_data(self._lake, target, cast_to_table(rows, target.columns()))
         self._publish(target, Staged(files), batch)
 
     def _publish(self, target: LakeTable, staged: Staged, batch: int) -> None:
