@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 
 from replicator.errors import ForeignTable
 from replicator.jvm.spark import local_frame
-from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
 from replicator.lake.catalog.schema_update import add_columns
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
@@ -197,7 +196,7 @@ class Quarantine:
     def _table(self, present: LakeTable | None = None) -> LakeTable:
         """Return the table with all columns; it is made if there is none. `present` is the table, if it was loaded."""
         if present is None and (present := self._lake.load(self._namespace, QUARANTINE)) is None:
-            return self._lake.create(self._namespace, QUARANTINE, _SCHEMA, None, dict(ENGINE_PROPERTIES))
+            return self._lake.create(self._namespace, QUARANTINE, _SCHEMA, None, {})
         columns = present.columns()
         if not {n for n, _ in _FIELDS} - {n for n, _ in RESOLVED_FIELDS} <= columns.keys():
             raise ForeignTable(

@@ -7,7 +7,7 @@ from replicator.config import Config
 from replicator.config.log_tables import LogTableConfig
 from replicator.errors import ForeignTable, UnfitColumns
 from replicator.lake.catalog.exact_commit import exact_change
-from replicator.lake.catalog.metadata import ENGINE_PROPERTIES, FORMAT_KEY, spec_of_schema, table_location
+from replicator.lake.catalog.metadata import FORMAT_KEY, spec_of_schema, table_location
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.model.partitioning import PartitionField
@@ -60,7 +60,6 @@ class LogTableStore:
         self.lake.ensure_namespace(settings.namespace)
         schema = to_iceberg({**shape, **settings.record_columns})
         properties = {
-            **ENGINE_PROPERTIES,
             FORMAT_KEY: str(self.config.apply.format_version),
             MIRROR_KEY: self.config.mirror.name,
             LOG_TOPIC_KEY: settings.topic,

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from replicator import failpoints
 from replicator.errors import CommitConflict, FencedError, LakeUnavailable, ReplicatorError
 from replicator.lake.catalog.exact_commit import ExactTransaction, set_properties
-from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
 from replicator.lake.catalog.schema_update import alter
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
@@ -64,7 +63,7 @@ def tables(lake: CatalogLake) -> Lake:
     """Return the catalog with a table `orders` to which one row was committed."""
     tables = Lake(lake.session(lake.config()))
     tables.ensure_namespace(lake.namespace)
-    table = tables.create(lake.namespace, "orders", SCHEMA, None, dict(ENGINE_PROPERTIES))
+    table = tables.create(lake.namespace, "orders", SCHEMA, None, {})
     publish(tables, table, None, CommitMarker("shop", 1, 1, {}, None, 0, 0), staged_row(tables, table, 1))
     return tables
 

@@ -16,7 +16,7 @@ from replicator.batch.values import BatchSchema
 from replicator.config import TableOptions
 from replicator.errors import UnfitColumns, UnknownValues, UnloggedChange, UnsupportedChange
 from replicator.lake.catalog.exact_commit import set_properties
-from replicator.lake.catalog.metadata import ENGINE_PROPERTIES, FORMAT_KEY, table_location
+from replicator.lake.catalog.metadata import FORMAT_KEY, table_location
 from replicator.lake.catalog.schema_update import add_change_fields
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.schema_evolution import evolve, evolve_and_replace
@@ -123,7 +123,6 @@ class TableKeeper:
             schema,
             side.partition_text(),
             {
-                **ENGINE_PROPERTIES,
                 FORMAT_KEY: str(side.format_version()),
                 SOURCE_KEY: str(self.table),
                 MIRROR_KEY: self.context.config.mirror.name,

@@ -19,7 +19,12 @@ from replicator.config import CATALOG_NAME
 from replicator.errors import CommitConflict, LakeUnavailable
 from replicator.lake.catalog.applied_deletes import AppliedDeletes
 from replicator.lake.catalog.java import JavaClasses, StaticMembers, classes_of
-from replicator.lake.catalog.metadata import DEFAULT_FORMAT, FORMAT_KEY, has_deletion_vectors
+from replicator.lake.catalog.metadata import (
+    DEFAULT_FORMAT,
+    ENGINE_PROPERTIES,
+    FORMAT_KEY,
+    has_deletion_vectors,
+)
 from replicator.lake.properties import CREATED_KEY
 from replicator.lake.reading.folders import local_path
 from replicator.model.commit_marker import MARKER_KEY, CommitMarker
@@ -335,12 +340,13 @@ class Lake:
         name: str,
         schema_json: str,
         spec_json: str | None,
-        properties: dict[str, str],
+        properties: Mapping[str, str],
         location: str | None = None,
     ) -> LakeTable:
         """Create a table from Iceberg's JSON forms of its schema and partition spec.
 
-        Without a `location`, the catalog chooses it. Where the table is, is recorded as its property `CREATED_KEY`.
+        It gets `ENGINE_PROPERTIES`, which `properties` precede. Without a `location`, the catalog chooses it. Where the
+        table is, is recorded as its property `CREATED_KEY`.
         """
         with lake_errors(f"table {namespace}.{name} cannot be created"):
             schema = self.classes.schema_parser.fromJson(schema_json)
@@ -350,7 +356,7 @@ class Lake:
                 builder = builder.withPartitionSpec(spec)
             if location is not None:
                 builder = builder.withLocation(location)
-            for key, value in properties.items():
+            for key, value in {**ENGINE_PROPERTIES, **properties}.items():
                 builder = builder.withProperty(key, value)
             created = builder.createTransaction()
             created.updateProperties().set(CREATED_KEY, str(created.table().location())).commit()

@@ -5,13 +5,7 @@ from dataclasses import dataclass, replace
 from replicator import failpoints
 from replicator.config import Config
 from replicator.errors import UsageError
-from replicator.lake.catalog.metadata import (
-    ENGINE_PROPERTIES,
-    FORMAT_KEY,
-    partition_spec,
-    table_location,
-    table_schema,
-)
+from replicator.lake.catalog.metadata import FORMAT_KEY, partition_spec, table_location, table_schema
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import cast_to_table, stage_data
@@ -159,7 +153,7 @@ class RebuildWriter:
             tables.name,
             table_schema(schema),
             partition_spec(schema, partition) if partition else None,
-            {**ENGINE_PROPERTIES, **properties},
+            properties,
             table_location(self.config.lake, namespace, tables.name),
         )
         failpoints.reach("after-rebuild-create")

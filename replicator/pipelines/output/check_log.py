@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from replicator.jvm.spark import local_frame
-from replicator.lake.catalog.metadata import ENGINE_PROPERTIES
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.data_files import POSITIONS, by_file
@@ -97,5 +96,5 @@ class CheckLog:
         if (table := self.lake.load(self.namespace, PIPELINE_CHECKS)) is not None:
             refuse_foreign(table, self.mirror)
             return table
-        properties = {**ENGINE_PROPERTIES, MIRROR_KEY: self.mirror}
+        properties = {MIRROR_KEY: self.mirror}
         return self.lake.create(self.namespace, PIPELINE_CHECKS, _SCHEMA, None, properties)

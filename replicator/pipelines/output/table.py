@@ -10,12 +10,7 @@ from pyspark.sql import DataFrame
 
 from replicator import failpoints
 from replicator.config import Config
-from replicator.lake.catalog.metadata import (
-    ENGINE_PROPERTIES,
-    FORMAT_KEY,
-    spec_of_schema,
-    table_location,
-)
+from replicator.lake.catalog.metadata import FORMAT_KEY, spec_of_schema, table_location
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
 from replicator.lake.files.small_files import SmallFileLog
@@ -104,7 +99,6 @@ class ResultTables:
         self.lake.ensure_namespace(name.namespace)
         schema = self.schema_json(rows)
         properties = {
-            **ENGINE_PROPERTIES,
             FORMAT_KEY: str(self.config.apply.format_version),
             MIRROR_KEY: self.config.mirror.name,
             **({_COMMENT: description} if description else {}),
