@@ -38,12 +38,8 @@ _UNLIMITED: Final = 1 << 62
 
 def table_facts(table: LakeTable) -> TableFacts:
     """Read the facts about a loaded table."""
-    snapshot = table.java.currentSnapshot()
-    summary: Any = {} if snapshot is None else snapshot.summary()
     times = _SnapshotTimes(table.java.snapshots())
-    return TableFacts.of(
-        lambda name: int(summary.get(name) or 0), times, has_vectors=table.has_deletion_vectors
-    )
+    return TableFacts.of(table.total, times, has_vectors=table.has_deletion_vectors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,10 @@ class LakeTable:
         snapshot = self.java.currentSnapshot()
         return {} if snapshot is None else self.classes.texts(snapshot.summary())
 
+    def total(self, key: str) -> int:
+        """Return a number of the current snapshot's summary; 0 if it is missing."""
+        return int(self._summary.get(key) or 0)
+
     @property
     def is_empty(self) -> bool:
         """Whether the table certainly has no rows; False if that is unknown."""
@@ -163,13 +167,13 @@ class LakeTable:
     @property
     def total_rows(self) -> int:
         """The number of rows in the table's data files, with those that delete files mark as deleted."""
-        return int(self._summary.get("total-records") or 0)
+        return self.total("total-records")
 
     @property
     def row_bytes(self) -> float:
         """The mean size of a row in the table's files, in bytes; 0 if that is unknown."""
-        size, rows = (int(self._summary.get(name) or 0) for name in ("total-files-size", "total-records"))
-        return size / rows if rows else 0.0
+        rows = self.total_rows
+        return self.total("total-files-size") / rows if rows else 0.0
 
     @cached_property
     def is_partitioned(self) -> bool:

@@ -91,8 +91,7 @@ def apply_equality_deletes(lake: Lake, table: LakeTable) -> None:
 
     `table` is refreshed.
     """
-    snapshot = table.java.currentSnapshot()
-    if snapshot is None or int(snapshot.summary().get("total-equality-deletes") or 0) == 0:
+    if not table.total("total-equality-deletes"):
         return
     with lake_errors(f"equality deletes of {table.namespace}.{table.name} cannot be applied"):
         # Iceberg's action registers its catalog in the active session of the thread, and reads with the given one.
