@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +13,10 @@ from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.files.arrow_schemas import field_id
 from replicator.lake.files.data_files import by_file
 from replicator.lake.files.driver_files import content_of
+from replicator.lake.files.partitions import data_file_ref
 from replicator.lake.files.small_files import Positions
 from replicator.lake.reading.folders import local_path
-from replicator.lake.rows.keys import Words
-from replicator.lake.rows.locations import KeyColumns
+from replicator.lake.rows.locations import FileKeys, KeyColumns
 
 _MOST_ROWS: Final = 200_000
 """Of data files and their delete files together."""
@@ -28,19 +27,10 @@ _FORMAT: Final = "PARQUET"
 _POSITIONS: Final = "POSITION_DELETES"
 
 
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """The rows of a data file (a Java object) that are not deleted: their keys, and their positions in it."""
-
-    file: Any
-    keys: pa.Table
-    positions: Words
-
-
 def few_keys(
     table: LakeTable, files: Sequence[tuple[Any, Sequence[Any]]], key: KeyColumns
-) -> list[FileRows] | None:
-    """Return the keys of data files, each with its delete files, as columns k0, k1, ….
+) -> list[FileKeys] | None:
+    """Return the keys of the rows of data files that their delete files do not delete, as columns k0, k1, ….
 
     None if Spark must read them: they are too many, or in files of another kind than the engine writes.
     """
@@ -81,7 +71,7 @@ def _deleted(source: Any) -> dict[str, Positions]:
 
 def _rows(
     table: LakeTable, file: Any, wanted: Mapping[int, pa.DataType], deleted: Sequence[Mapping[str, Positions]]
-) -> FileRows:
+) -> FileKeys:
     path = str(file.location())
     parquet = pq.ParquetFile(_source(table, path))
     names = {field_id(field): field.name for field in parquet.schema_arrow}
@@ -92,4 +82,5 @@ def _rows(
     for found in deleted:
         if path in found:
             left[found[path]] = False
-    return FileRows(file, keys.filter(pa.array(left)), np.flatnonzero(left).astype(np.uint64))
+    places = np.flatnonzero(left).astype(np.uint64)
+    return FileKeys(keys.filter(pa.array(left)), data_file_ref(table, file), places)

@@ -94,10 +94,11 @@ class ReadCost:
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
-    """The keys of the rows of a data file, in the order of the rows."""
+    """The keys of rows of a data file, and the positions of these rows in it; None if they are all rows, in order."""
 
     keys: pa.Table
     file: DataFileRef
+    positions: Words | None = None
 
 
 class KnownFiles:
@@ -189,15 +190,18 @@ class RowLocations:
         self.index.put(self.hash(keys), (files << _POSITION_BITS) | positions)
 
     def put_files(self, written: Sequence[FileKeys]) -> None:
-        """Set the locations of the keys of new files."""
+        """Set the locations of the keys of files."""
         if not written:
             return
         counts = [found.keys.num_rows for found in written]
         numbers = np.array([self.files.number(found.file) for found in written], np.uint64)
-        positions = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
+        places = [
+            np.arange(count, dtype=np.uint64) if found.positions is None else found.positions
+            for found, count in zip(written, counts, strict=True)
+        ]
         # Each call adds a run to the index.
         keys = pa.concat_tables([found.keys for found in written])
-        self.put(keys, np.repeat(numbers, counts), positions)
+        self.put(keys, np.repeat(numbers, counts), np.concatenate(places))
 
     def deleted(self, keys: pa.Table) -> None:
         """Record that keys have no row."""

@@ -16,7 +16,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable, lake_errors
 from replicator.lake.files.data_files import FilePositions, by_file, joined, matching_positions
 from replicator.lake.files.partitions import data_file_ref
 from replicator.lake.files.spark_tables import rows_of_snapshot, rows_of_tasks
-from replicator.lake.rows.driver_keys import FileRows, few_keys
+from replicator.lake.rows.driver_keys import few_keys
 from replicator.lake.rows.keys import Words
 from replicator.lake.rows.locations import RowLocationCache, RowLocations
 from replicator.model.common import quoted
@@ -94,7 +94,8 @@ def _scanned_files(lake: Lake, table: LakeTable) -> list[tuple[Any, Any]]:
 def _read(lake: Lake, table: LakeTable, known: RowLocations, files: Sequence[tuple[Any, Any]]) -> int:
     """Put the rows of data files, without those that their delete files delete, into the index; return their number."""
     if (few := few_keys(table, files, known.key_columns)) is not None:
-        return _put_few(table, known, few)
+        known.put_files(few)
+        return sum(found.keys.num_rows for found in few)
     read = 0
     for group in _groups(files):
         # The salt is new each time: equal hashes of two paths do not occur twice.
@@ -106,16 +107,6 @@ def _read(lake: Lake, table: LakeTable, known: RowLocations, files: Sequence[tup
             known.put(keys, _file_numbers(lake, rows.column("file"), numbers, salt), places)
             read += rows.num_rows
     return read
-
-
-def _put_few(table: LakeTable, known: RowLocations, few: Sequence[FileRows]) -> int:
-    counts = [found.keys.num_rows for found in few]
-    if sum(counts):
-        numbers = np.array([known.files.number(data_file_ref(table, found.file)) for found in few], np.uint64)
-        # Each call adds a run to the index.
-        keys = pa.concat_tables([found.keys for found in few])
-        known.put(keys, np.repeat(numbers, counts), np.concatenate([found.positions for found in few]))
-    return sum(counts)
 
 
 def _groups(files: Sequence[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
