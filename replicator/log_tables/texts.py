@@ -36,7 +36,7 @@ def converted(texts: pa.StringArray, kind: LakeType) -> pa.Array:
         case "string":
             return texts
         case "boolean":
-            return _chosen({"true": True, "false": False}, texts)
+            return pa.array([True, False]).take(pc.index_in(texts, pa.array(["true", "false"])))
         case "int" | "long":
             digits = pc.all(pc.ascii_is_decimal(texts)).as_py()
             return _all_or_each(texts if digits else _matching(texts, _INTEGER), arrow_type(kind), int)
@@ -46,7 +46,8 @@ def converted(texts: pa.StringArray, kind: LakeType) -> pa.Array:
                 numbers = pc.or_(numbers, pc.match_substring_regex(texts, _NO_NUMBERS))
             return pc.if_else(numbers, texts, None).cast(arrow_type(kind))
         case "decimal":
-            return _decimals(_matching(texts, _NUMBER), kind)
+            numbers = _matching(texts, _NUMBER).to_pylist()
+            return pa.array([_decimal(text, kind) for text in numbers], arrow_type(kind))
         case "date":
             return _all_or_each(texts, pa.date32(), date.fromisoformat)
         case "timestamptz" | "timestamp":
@@ -57,11 +58,6 @@ def converted(texts: pa.StringArray, kind: LakeType) -> pa.Array:
 
 def _matching(texts: pa.StringArray, pattern: str) -> pa.StringArray:
     return pc.if_else(pc.match_substring_regex(texts, pattern), texts, None)
-
-
-def _chosen(values: dict[str, bool], texts: pa.StringArray) -> pa.Array:
-    places = pc.index_in(texts, pa.array(list(values), pa.string()))
-    return pa.array(list(values.values())).take(places)
 
 
 def _all_or_each(texts: pa.StringArray, kind: pa.DataType, convert: Callable[[str], Any]) -> pa.Array:
@@ -79,11 +75,6 @@ def _one(text: str | None, kind: pa.DataType, convert: Callable[[str], Any]) -> 
         return pa.scalar(convert(text), kind).as_py()
     except (ValueError, ArithmeticError, pa.ArrowInvalid):
         return None
-
-
-def _decimals(texts: pa.StringArray, kind: LakeType) -> pa.Array:
-    wanted = arrow_type(kind)
-    return pa.array([_decimal(text, kind) for text in texts.to_pylist()], wanted)
 
 
 def _decimal(text: str | None, kind: LakeType) -> Decimal | None:
