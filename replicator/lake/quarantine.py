@@ -9,6 +9,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from replicator.arrow_types import arrow_type
 from replicator.errors import ForeignTable
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.schema_update import add_columns
@@ -25,7 +26,7 @@ from replicator.model.events import BadRecord
 from replicator.model.quarantine import RESOLVED_FIELDS, LogCoordinate, ReadRows, Resolution
 from replicator.model.shapes import to_iceberg
 from replicator.model.table import TableId
-from replicator.model.types import LakeType
+from replicator.model.types import TIMESTAMPTZ, LakeType
 
 _FIELDS: Final = (
     ("table", "string"),
@@ -42,13 +43,6 @@ _FIELDS: Final = (
 _KEY: Final = ("topic", "partition", "offset")
 _KNOWN_BY: Final = ["partition", "offset", "timestamp"]
 """Columns that identify an event of a topic; the timestamp is needed because a recreated topic starts at offset 0."""
-_ARROW: Final = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "binary": pa.binary(),
-    "timestamptz": pa.timestamp("ms", tz="UTC"),
-}
 _PLACES: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 _SCHEMA: Final = to_iceberg({name: LakeType.parse(kind) for name, kind in _FIELDS})
 
@@ -242,13 +236,13 @@ def _without_words(reason: SparkColumn) -> SparkColumn:
 
 
 def _rows(bad: Sequence[BadRecord]) -> pa.Table:
-    now = now_ms()
+    now = 1000 * now_ms()
     rows = [
-        (None, r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, b.reason, now, None, None)
+        (None, r.topic, r.partition, r.offset, 1000 * r.timestamp, r.key, r.value, b.reason, now, None, None)
         for b in bad
         for r in (b.record,)
     ]
-    schema = pa.schema([(name, _ARROW[kind]) for name, kind in _FIELDS])
+    schema = pa.schema([(name, arrow_type(LakeType.parse(kind))) for name, kind in _FIELDS])
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
@@ -259,6 +253,6 @@ def _resolved(rows: pa.Table, resolution: Resolution, now_ms: int) -> pa.Table:
         "key": pa.nulls(count, pa.binary()),
         "value": pa.nulls(count, pa.binary()),
         "state": pa.array([str(resolution)] * count, pa.string()),
-        "resolved_at": pa.array([now_ms] * count, _ARROW["timestamptz"]),
+        "resolved_at": pa.array([1000 * now_ms] * count, arrow_type(TIMESTAMPTZ)),
     }
     return pa.table({name: values.get(name, rows.column(name)) for name, _ in _FIELDS})
