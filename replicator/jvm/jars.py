@@ -295,12 +295,10 @@ def fetch_zip(
         ReplicatorError: the download fails.
     """
     wanted = JarSet("download", distribution=coordinates, packaging="zip")
-    (work / "ivy.xml").write_text(wanted.ivy_xml())
-    # A separate cache, which is deleted with `work`: the shared one would keep the whole archive.
     found = work / "found"
-    command = [*_ivy_command(find_java(), work / "ivy", work), "-cachepath", str(found)]
     with _watching(work, progress):
-        _run_ivy(command, work / "ivy.log", what)
+        # A separate cache, which is deleted with `work`: the shared one would keep the whole archive.
+        _run_ivy(wanted, find_java(), work / "ivy", work, what, ["-cachepath", str(found)])
     return Path(found.read_text().strip())
 
 
@@ -334,11 +332,9 @@ def _fetch(wanted: JarSet, cache: Path, directory: Path) -> None:
     java = find_java()
     report_download(f"downloading the Java libraries for {wanted.name} into {cache} (only once)")
     with work_folder(directory) as work:
-        (work / "ivy.xml").write_text(wanted.ivy_xml())
-        retrieve = ["-retrieve", str(work / "lib" / "[artifact]-[revision](-[classifier]).[ext]")]
-        command = [*_ivy_command(java, cache / "ivy", work), *retrieve]
-        _run_ivy(command, work / "ivy.log", f"the {wanted.name} jars")
         lib = work / "lib"
+        retrieve = ["-retrieve", str(lib / "[artifact]-[revision](-[classifier]).[ext]")]
+        _run_ivy(wanted, java, cache / "ivy", work, f"the {wanted.name} jars", retrieve)
         _unpack(lib)
         _announce(lib, wanted.services)
         sizes = {str(jar.relative_to(lib)): jar.stat().st_size for jar in lib.rglob("*.jar")}
@@ -380,24 +376,25 @@ def pyspark_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def _ivy_command(java: Path, cache: Path, work: Path) -> list[str]:
+def _run_ivy(wanted: JarSet, java: Path, cache: Path, work: Path, what: str, options: list[str]) -> None:
+    """Let Ivy download what is `wanted`, which has the name `what` in messages; `work` has its request and its log."""
     found = sorted((pyspark_folder() / "jars").glob("ivy-*.jar"))
     if not found:
         raise ReplicatorError("PySpark has no Ivy among its jars", "reinstall pyspark")
     # Sites that can reach only an internal mirror set an Ivy settings file that names it.
     settings = os.environ.get("REPLICATOR_IVY_SETTINGS")
-    return [
+    request = work / "ivy.xml"
+    request.write_text(wanted.ivy_xml())
+    command = [
         *(str(java), "-jar", str(found[-1])),
         *(("-settings", settings) if settings else ()),
         *("-cache", str(cache)),
-        *("-ivy", str(work / "ivy.xml")),
+        *("-ivy", str(request)),
+        *options,
     ]
-
-
-def _run_ivy(command: list[str], log: Path, what: str) -> None:
     problems: list[str] = []
     with (
-        log.open("w") as copy,
+        (work / "ivy.log").open("w") as copy,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy,
     ):
         for line in ivy.stdout or ():
