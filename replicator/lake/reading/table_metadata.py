@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from replicator.errors import LakeUnavailable
 from replicator.lake.reading.files import Files, StoreFiles
@@ -152,16 +152,7 @@ class TableMetadata:
         return 0 if self.snapshot is None else self.snapshot.total(key)
 
 
-class Marked(Protocol):
-    """A loaded table: this module's, or PyIceberg's."""
-
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-
-    def name(self) -> tuple[str, ...]: ...
-
-
-def newest_marker(table: Marked) -> CommitMarker | None:
+def newest_marker(table: "TableMetadata | Table") -> CommitMarker | None:
     """Return the marker of the newest commit; None if no mirror has committed to the table.
 
     Raises:
