@@ -8,8 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from replicator import __version__, failpoints
 from replicator.config import Config, KafkaLog
@@ -30,6 +28,7 @@ from replicator.model.common import counted, now_ms
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VerifiedTable, check_records, verified_in
 from replicator.schema.evolution.changes import SCHEMA_KEY, SchemaState
+from replicator.sources.mysql.connection import Connection, StatementError
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.replication import watched_servers
 from replicator.sources.mysql.tables import selected_tables
@@ -279,8 +278,8 @@ class _Comparison:
                 "; ".join(filter(None, (error.message, error.hint))),
                 isinstance(error, Unsettled),
             )
-        except DBAPIError as error:
-            if not error.orig or error.orig.args[0] not in _CHANGED:
+        except StatementError as error:
+            if error.code not in _CHANGED:
                 raise
             reason, passing = "its definition changed in the source during the check", True
         return TableResult(str(self.table), Verdict.UNDECIDED, reason, passing=passing)

@@ -13,14 +13,12 @@ from itertools import chain, pairwise
 from queue import LifoQueue
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
-
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd
 from replicator.model.common import quoted
 from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
-from replicator.sources.mysql.connection import connect, read_binlog_end
+from replicator.sources.mysql.connection import Connection, connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
 from replicator.verify.canonical import combined_hash
 from replicator.verify.chunks import BucketChunks, KeyRange
@@ -29,9 +27,9 @@ from replicator.verify.lake_rows import Checksum, Row
 from replicator.verify.ordered_keys import Key, key_value
 
 _SAVEPOINT: Final = "replicator_verify"
-_RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-_ISOLATION: Final = text("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
-_BEGIN: Final = text("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+_RELEASE: Final = f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}"
+_ISOLATION: Final = "SET SESSION transaction_isolation = 'REPEATABLE-READ'"
+_BEGIN: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 _SETTLE_S: Final = 2.0
 """How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
 _NUMBERED_S: Final = 0.25
@@ -45,6 +43,8 @@ _CHUNK_ROWS: Final = 20_000
 _KEYS_AT_ONCE: Final = 1_000
 _DENSE: Final = 0.5
 """If at least this part of the integers between the first and the last key are keys, they are not counted."""
+_ESTIMATE: Final = 9
+"""Place of the estimated number of rows in what EXPLAIN tells."""
 _PROBED_ROWS: Final = 500
 _CHUNK_S: Final = 0.25
 """The source should need no longer for the checksum of a chunk."""
@@ -83,21 +83,20 @@ def open_source(config: Config, connections: int = 1) -> Iterator[tuple[Sequence
     with ExitStack() as stack:
         opened = [stack.enter_context(connect(config.source)) for _ in range(connections)]
         for connection in opened:
-            connection.execution_options(isolation_level="AUTOCOMMIT")
-            connection.execute(_ISOLATION)
+            connection.rows(_ISOLATION)
         seen = _settled_end(opened[0])
         for connection in opened:
-            connection.execute(_BEGIN)
+            connection.rows(_BEGIN)
         before = read_binlog_end(opened[0])
         for connection in opened:
-            connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
-        version = str(opened[0].scalar(text("SELECT VERSION()")))
+            connection.rows(f"SAVEPOINT {_SAVEPOINT}")
+        version = str(opened[0].value("SELECT VERSION()"))
         # A transaction that is visible is among the executed GTIDs only some microseconds later.
         time.sleep(_NUMBERED_S)
         awaited = read_binlog_end(opened[0])
         yield opened, Fence(seen.gtids, seen.file, seen.pos, before, awaited, version)
         for connection in opened:
-            connection.execute(text("ROLLBACK"))
+            connection.rows("ROLLBACK")
 
 
 @contextmanager
@@ -108,12 +107,11 @@ def open_snapshot(config: Config) -> Iterator[Connection]:
         SourceError: the source does not answer.
     """
     with connect(config.source, read_timeout=_ANSWER_S) as connection:
-        connection.execution_options(isolation_level="AUTOCOMMIT")
-        connection.execute(_ISOLATION)
-        connection.execute(_BEGIN)
-        connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
+        connection.rows(_ISOLATION)
+        connection.rows(_BEGIN)
+        connection.rows(f"SAVEPOINT {_SAVEPOINT}")
         yield connection
-        connection.execute(text("ROLLBACK"))
+        connection.rows("ROLLBACK")
 
 
 def _settled_end(connection: Connection) -> BinlogEnd:
@@ -132,9 +130,8 @@ def _settled_end(connection: Connection) -> BinlogEnd:
 
 def has_rows(connection: Connection, table: TableId) -> bool:
     """Return whether a table of the source has rows."""
-    query = f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})"
-    found = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).scalar()
-    connection.execute(_RELEASE)
+    found = connection.value(f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})")
+    connection.rows(_RELEASE)
     return bool(found)
 
 
@@ -190,7 +187,7 @@ class SourceSide:
     def _estimated(self, within: KeyRange) -> int:
         """Return the number of rows of a range as the server estimates it."""
         query = f"SELECT 1 FROM {self.table.source.name} WHERE {within.condition(self.table)}"
-        return int(self._rows(f"EXPLAIN FORMAT=TRADITIONAL {query}")[0].rows or 1)
+        return int(self._rows(f"EXPLAIN FORMAT=TRADITIONAL {query}")[0][_ESTIMATE] or 1)
 
     def _walked(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
         """Divide a range by walking along the index."""
@@ -259,10 +256,9 @@ class SourceSide:
     def _rows(self, query: str) -> Sequence[Any]:
         connection = self.connections.get()
         try:
-            # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
-            rows = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
+            rows = connection.rows(query)
             # This releases the lock with which the transaction would make an ALTER TABLE wait for the end of the check.
-            connection.execute(_RELEASE)
+            connection.rows(_RELEASE)
         finally:
             self.connections.put(connection)
         return rows

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, text
-
 from replicator.model.binlog import BinlogEnd, Watched
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
@@ -27,7 +25,7 @@ from replicator.sources.binlog.deviations import (
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
 from replicator.sources.mysql.binlogs import previous_gtids
-from replicator.sources.mysql.connection import read_binlog_end
+from replicator.sources.mysql.connection import Connection, read_binlog_end
 from replicator.sources.mysql.tables import read_cascades
 
 _FILE_START: Final = 4
@@ -106,7 +104,7 @@ class DeviationReader:
         Raises:
             SourceError: the server cannot be queried.
         """
-        server = str(connection.scalar(text("SELECT @@server_uuid")))
+        server = str(connection.value("SELECT @@server_uuid"))
         end = read_binlog_end(connection)
         if self.reached is None:
             self._begin(server, BinlogPlace(end.file, end.pos))
@@ -117,7 +115,7 @@ class DeviationReader:
         if self.reached == (end.file, end.pos):
             self._gtids, self._skipped = end.gtids, None
             return [], False
-        sizes = {str(row[0]): int(row[1]) for row in connection.execute(text("SHOW BINARY LOGS"))}
+        sizes = {str(row[0]): int(row[1]) for row in connection.rows("SHOW BINARY LOGS")}
         if self.reached.file not in sizes or self.reached.pos > max(sizes[self.reached.file], end.pos):
             oldest = min(sizes, key=binlog_number)
             self._skip(server, BinlogPlace(oldest, _FILE_START), "MySQL has deleted its binlog")
@@ -134,7 +132,7 @@ class DeviationReader:
         What is prepared there is known from the last one, and transactions that were watched do not count twice.
         Without GTIDs, no event shows whether it was sent by the last server.
         """
-        names = [str(row[0]) for row in connection.execute(text("SHOW BINARY LOGS"))]
+        names = [str(row[0]) for row in connection.rows("SHOW BINARY LOGS")]
         known = self._gtids
         for name in sorted(names, key=binlog_number, reverse=True):
             if known is not None and known.lacking(GtidSet.parse(previous_gtids(connection, name))) == 0:
@@ -185,9 +183,9 @@ class DeviationReader:
         most = self._most_events
         while True:
             with _undecoded(connection):
-                rows = connection.exec_driver_sql(
-                    f"SHOW BINLOG EVENTS IN %s FROM {int(start.pos)} LIMIT {int(most)}", (start.file,)
-                ).all()
+                rows = connection.rows(
+                    f"SHOW BINLOG EVENTS IN %s FROM {int(start.pos)} LIMIT {int(most)}", start.file
+                )
             # Columns: file, offset, type, server, offset after it, description.
             events = [
                 ListedEvent(start.file, int(row[1]), _text(row[2]), int(row[4]), _text(row[5]))
@@ -203,12 +201,12 @@ class DeviationReader:
 @contextmanager
 def _undecoded(connection: Connection) -> Iterator[None]:
     """Let the driver return texts as bytes: MySQL lists a statement as its session wrote it, in any character set."""
-    driver = connection.connection.dbapi_connection
-    before, driver.use_unicode = driver.use_unicode, False  # type: ignore[union-attr]  # of PyMySQL
+    driver = connection.driver
+    before, driver.use_unicode = driver.use_unicode, False
     try:
         yield
     finally:
-        driver.use_unicode = before  # type: ignore[union-attr]
+        driver.use_unicode = before
 
 
 def _text(value: bytes | str) -> str:

@@ -4,14 +4,16 @@ import socket
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
+from replicator.sources import server_view
 from replicator.sources.connector.policy import MISSING, UNREACHABLE
 from replicator.sources.kafka.admin import KafkaAdmin
-from replicator.sources.mysql import connection
+from replicator.sources.mysql.connection import Connection
 from replicator.sources.source_reader import read_source
 from replicator.sources.source_view import SourceView
 from tests.support.config import minimal_config
@@ -85,7 +87,7 @@ def test_what_the_topics_have_is_read_after_the_position_of_the_connector_and_th
     connect.reply(FIND, 200, {"mine": {"info": {"config": {"topic.prefix": "shop"}}}})
     connect.reply(offsets, 200, {"offsets": [{"offset": {"file": "b.000001", "pos": 4}}]})
 
-    def ask(statement: str) -> list[tuple[object, ...]]:
+    def rows(statement: str) -> list[tuple[object, ...]]:
         assert connect.count(offsets) == ("EXISTS" in statement)
         if "information_schema" in statement:
             return [("shop", "orders"), ("shop", "a:b"), ("shop", "c%d")]
@@ -103,7 +105,9 @@ def test_what_the_topics_have_is_read_after_the_position_of_the_connector_and_th
 
     ends = KafkaAdmin.end_offsets
     monkeypatch.setattr(KafkaAdmin, "end_offsets", end_offsets)
-    monkeypatch.setattr(connection, "asking", lambda *_, **__: nullcontext(ask))
+    source = Connection(Mock())
+    monkeypatch.setattr(source, "rows", rows)
+    monkeypatch.setattr(server_view, "connect", lambda *_, **__: nullcontext(source))
     found = read_source(read.model_copy(update={"log": log}))
     assert found.log_is_complete
     assert found.ends is not None
