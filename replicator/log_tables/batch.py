@@ -27,7 +27,7 @@ from replicator.model.shapes import Shape, unknown
 from replicator.model.table import LOG_UNNUMBERED_KEY, TableId
 from replicator.sources.kafka.schema_registry import WriterSchemas
 from replicator.sources.kafka.topic_states import TopicState
-from replicator.sources.kafka.topics import Topics
+from replicator.sources.kafka.topics import KafkaTopics
 
 _SAMPLE: Final = 2_000
 """From this number of events, the columns of a new table are learnt; later ones are added."""
@@ -87,7 +87,7 @@ class LogBatch:
     config: Config
     settings: LogTableConfig
     lake: Lake
-    topics: Topics
+    topics: KafkaTopics
     quarantine: Quarantine
     writers: WriterLookup
 

@@ -22,7 +22,7 @@ from replicator.log_tables.table import LogTableStore
 from replicator.model.common import now_ms, retried
 from replicator.sources.kafka.schema_registry import Registry
 from replicator.sources.kafka.topic_states import TopicState
-from replicator.sources.kafka.topics import KafkaTopics, Topics
+from replicator.sources.kafka.topics import KafkaTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class LogTables:
 
     config: Config
     lake: Lake
-    topics: Topics
+    topics: KafkaTopics
     quarantine: Quarantine
     writers: WriterLookup = field(default_factory=WriterLookup)
     _pauses: Pauses = field(init=False)

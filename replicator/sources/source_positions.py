@@ -1,7 +1,6 @@
 """Read where the source and its connector are, for tags at one position of the source."""
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, UsageError
@@ -14,8 +13,13 @@ from replicator.sources.mysql.connection import connect
 _READ_TIMEOUT_S: Final = 10
 
 
-class SourcePositions(Protocol):
+class SourcePositions:
     """The positions of a source and of its connector."""
+
+    def __init__(self, config: Config, client: KafkaConnect, topic_prefix: str) -> None:
+        self._config = config
+        self._client = client
+        self._topic_prefix = topic_prefix
 
     def end(self) -> BinlogEnd:
         """Return the end of the source's binlog.
@@ -23,7 +27,8 @@ class SourcePositions(Protocol):
         Raises:
             SourceError: the source does not answer, or writes no binlog.
         """
-        ...
+        with connect(self._config.source, read_timeout=_READ_TIMEOUT_S) as connection:
+            return read_exact_binlog_end(connection)
 
     def confirmed(self) -> ConnectorOffset | None:
         """Return the position up to which all changes are in the log; None if the connector has confirmed none.
@@ -31,7 +36,14 @@ class SourcePositions(Protocol):
         Raises:
             ConnectError: Kafka Connect does not answer.
         """
-        ...
+        found = self._client.find(self._topic_prefix)
+        if found is None:
+            return None
+        offset = self._client.offset(found.name)
+        try:
+            return None if offset is None else ConnectorOffset.from_json(offset)
+        except ValueError as error:
+            raise ConnectError(f"the connector {found.name} has no position of MySQL: {error}") from error
 
 
 def source_positions(config: Config) -> SourcePositions | None:
@@ -39,7 +51,7 @@ def source_positions(config: Config) -> SourcePositions | None:
     client = connect_client(config)
     if client is None or not isinstance(config.log, KafkaLog):
         return None
-    return _LivePositions(config, client, config.log.topic_prefix)
+    return SourcePositions(config, client, config.log.topic_prefix)
 
 
 def required_positions(config: Config) -> SourcePositions:
@@ -62,24 +74,3 @@ def known_offset(positions: SourcePositions) -> ConnectorOffset | None:
         return positions.confirmed()
     except ConnectError:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class _LivePositions:
-    config: Config
-    client: KafkaConnect
-    topic_prefix: str
-
-    def end(self) -> BinlogEnd:
-        with connect(self.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
-            return read_exact_binlog_end(connection)
-
-    def confirmed(self) -> ConnectorOffset | None:
-        found = self.client.find(self.topic_prefix)
-        if found is None:
-            return None
-        offset = self.client.offset(found.name)
-        try:
-            return None if offset is None else ConnectorOffset.from_json(offset)
-        except ValueError as error:
-            raise ConnectError(f"the connector {found.name} has no position of MySQL: {error}") from error

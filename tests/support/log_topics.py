@@ -10,6 +10,7 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.sources.change_log import RECORDS, LogPart
 from replicator.sources.kafka.messages import HEADERS
 from replicator.sources.kafka.topic_states import TopicState
+from replicator.sources.kafka.topics import KafkaTopics
 from replicator.sources.kafka.worker_reads import divided
 
 Record = tuple[bytes | None, bytes | None, dict[str, bytes]]
@@ -41,8 +42,8 @@ class MemoryTopic:
 
 
 @dataclass
-class MemoryTopics:
-    """Topics by name; an implementation of `Topics`."""
+class MemoryTopics(KafkaTopics):
+    """Topics by name, instead of those of a cluster."""
 
     topics: dict[str, MemoryTopic] = field(default_factory=dict)
 

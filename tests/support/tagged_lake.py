@@ -9,11 +9,12 @@ from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.model.common import now_ms
 from replicator.model.tags import TagRecord, TagState
 from replicator.runner.scheduler import Scheduler
+from replicator.sources.source_positions import SourcePositions
 from tests.support.lake_harness import LakeHarness
 
 
 @dataclass
-class GivenPositions:
+class GivenPositions(SourcePositions):
     """Positions of a source and its connector; None if MySQL does not answer, or nothing is confirmed."""
 
     binlog_end: BinlogEnd | None = None

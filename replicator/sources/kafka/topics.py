@@ -1,7 +1,6 @@
 """Read topics that are named one by one, and whose records may be anything."""
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,16 +13,20 @@ from replicator.sources.kafka.messages import HEADERS, headers_of
 from replicator.sources.kafka.topic_states import TopicState, topic_states
 
 
-class Topics(Protocol):
-    """Topics whose records may be anything."""
+class KafkaTopics:
+    """Topics of a Kafka cluster, whose records may be anything. For one thread."""
+
+    def __init__(self, log: KafkaLog) -> None:
+        self._admin = KafkaAdmin(log, timeout_s=PATIENT_S)
+        self._log = KafkaChangeLog(log, self._admin)
 
     def states(self, topics: Collection[str]) -> dict[str, TopicState]:
         """Return the state of each topic that exists. Raises LogUnavailable."""
-        ...
+        return topic_states(self._admin, topics)
 
     def parts(self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool) -> Sequence[LogPart]:
         """Return parts of ranges of one topic, as `KafkaChangeLog.parts`; with their `headers` if wanted."""
-        ...
+        return self._log.parts(ranges, tasks, headers=headers)
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> pa.Table | None:
         """Read few records at once, with their headers; None if their values are larger than `max_bytes`.
@@ -32,27 +35,6 @@ class Topics(Protocol):
             LogUnavailable: the log does not answer.
             DataLossError: records of a range are no longer in the log.
         """
-        ...
-
-    def close(self) -> None:
-        """Close the connections."""
-        ...
-
-
-class KafkaTopics:
-    """Topics of a Kafka cluster. For one thread."""
-
-    def __init__(self, log: KafkaLog) -> None:
-        self._admin = KafkaAdmin(log, timeout_s=PATIENT_S)
-        self._log = KafkaChangeLog(log, self._admin)
-
-    def states(self, topics: Collection[str]) -> dict[str, TopicState]:
-        return topic_states(self._admin, topics)
-
-    def parts(self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool) -> Sequence[LogPart]:
-        return self._log.parts(ranges, tasks, headers=headers)
-
-    def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> pa.Table | None:
         columns: tuple[list[object], ...] = tuple([] for _ in range(len(RECORDS) + 1))
         left = max_bytes
         for r, message in self._log.messages(ranges):
@@ -68,4 +50,5 @@ class KafkaTopics:
         return pa.table(dict(zip(schema.names, columns, strict=True)), schema=schema)
 
     def close(self) -> None:
+        """Close the connections."""
         self._log.close()

@@ -10,6 +10,7 @@ from replicator.model.position import SourcePosition
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds, SourceEnd
 from replicator.pipelines.inputs.tables import InputKind
+from replicator.sources.source_positions import SourcePositions
 
 
 def at(pos: int, ts_sec: int = 0) -> ConnectorOffset:
@@ -17,7 +18,7 @@ def at(pos: int, ts_sec: int = 0) -> ConnectorOffset:
 
 
 @dataclass
-class Positions:
+class Positions(SourcePositions):
     """A source whose binlog ends at `pos`; it does not answer without one."""
 
     pos: int | None
