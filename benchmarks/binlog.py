@@ -16,7 +16,7 @@ from replicator.config import Config, parse
 from replicator.operations.binlog import ImportRequest, Progress, import_binlog
 from replicator.operations.binlog.scratch import connector_settings, scratch_config
 from replicator.operations.stack import Endpoints, LocalStack
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.connector.connect import KafkaConnect
 
 _DATABASE = "bench"

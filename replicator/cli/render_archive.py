@@ -8,7 +8,7 @@ from rich.console import Console
 from replicator.cli.output import cells, new_console, new_table, print_json
 from replicator.model.common import counted
 from replicator.operations.archive import ArchiveReport, PartitionReport
-from replicator.sources.archive import Segment
+from replicator.sources.archive.format import Segment
 from replicator.sources.archive.origin import Beginning
 from replicator.sources.archive.positions import SourceSpan
 

@@ -7,9 +7,11 @@ from datetime import datetime
 from replicator.errors import ArchiveError, UsageError
 from replicator.model.common import counted, matches
 from replicator.model.position import place_order
-from replicator.sources.archive import ArchiveReader, Segment, open_storage
+from replicator.sources.archive.format import Segment
 from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.archive.positions import SourceSpan
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.storage import open_storage
 
 OnProgress = Callable[[int, int], None]
 """Called with (files done, files in total)."""

@@ -15,11 +15,11 @@ from replicator.model.table import TableId
 from replicator.runner.archive_rows import begin_with_rows
 from replicator.runner.scheduler import Scheduler
 from replicator.runner.table_renames import TableRenames
-from replicator.sources.archive import open_storage
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.moments import Moments
 from replicator.sources.archive.origin import Beginning, Beginnings
+from replicator.sources.archive.storage import open_storage
 from replicator.sources.change_log import Offsets
 from replicator.telemetry import get_logger
 

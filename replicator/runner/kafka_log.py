@@ -1,7 +1,7 @@
 """Open the log of a mirror that follows Kafka."""
 
 from replicator.config import Config, KafkaLog
-from replicator.sources.archive import open_storage
+from replicator.sources.archive.storage import open_storage
 from replicator.sources.joined_log import JoinedLog, RecordedPast
 from replicator.sources.kafka.log import KafkaChangeLog
 

@@ -17,8 +17,10 @@ from replicator.lake.reading.reader import open_catalog
 from replicator.model.binlog import ConnectorOffset
 from replicator.operations.connector import register
 from replicator.operations.record import record
-from replicator.sources.archive import ArchiveReader, Event, open_storage
+from replicator.sources.archive.format import Event
 from replicator.sources.archive.origin import load_origin
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.storage import open_storage
 from replicator.sources.connector.settings import connect_client
 from tests.e2e.test_conformance import (
     available,

@@ -11,7 +11,7 @@ import pytest
 from replicator.operations.stack import load_state
 from replicator.operations.stack.process import Child
 from replicator.operations.stack.state import PartState
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from tests.e2e.test_binlog import MORE, MOVED_EVENTS, command, copies, events, flush, imported
 from tests.e2e.test_conformance import execute
 from tests.support.mirror import COMMAND, START_S, until

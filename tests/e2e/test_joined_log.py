@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from replicator.operations.check import run_checks
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from tests.support import topics
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, MirrorProcess, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder

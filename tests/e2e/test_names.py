@@ -11,7 +11,7 @@ from replicator.config import load
 from replicator.lake.reading.reader import open_catalog
 from replicator.model.common import quoted
 from replicator.operations.connector import register
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from tests.support.conformance import ConformancePage
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, MirrorProcess, running
 from tests.support.source import SourceDatabase

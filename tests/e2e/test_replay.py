@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replicator.model.position import binlog_number
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from tests.support.mirror import COMMAND, FAST_MIRROR, START_S, Comparison, running, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder
 

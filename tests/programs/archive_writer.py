@@ -2,8 +2,9 @@
 
 import sys
 
-from replicator.sources.archive import ArchiveWriter, Event
 from replicator.sources.archive import format as archive_format
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 
 archive_format.PAGE_SEGMENTS = 2  # type: ignore[misc]
 with ArchiveWriter(sys.argv[1], topic_prefix="shop", encoding="json", max_events=10) as writer:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.sources.archive import ArchiveWriter
 from replicator.sources.archive.format import ArchivedRows, Event
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.model import Record
 from tests.spark.test_replay import lake_tables, replay
 from tests.support.failpoints import PowerCut, power_cut

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from replicator.sources.archive import ArchiveReader, open_storage
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.storage import open_storage
 from replicator.sources.change_log import ChangeLog
 from replicator.sources.joined_log import JoinedLog, RecordedPast
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals

@@ -8,7 +8,8 @@ import pytest
 
 from replicator.model.reread import new_request
 from replicator.model.table import TableId
-from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Record, SourceTable
 from tests.support.altered_snapshots import ADDED, OLD, altered, at, event, existing, image, rows, snapshot

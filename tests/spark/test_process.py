@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from replicator.jvm.spark import running_session
-from replicator.sources.archive import ArchiveWriter
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.lake_harness import LakeHarness
 from tests.support.mirror import family

@@ -15,7 +15,10 @@ from replicator.model.moments import ReplayRange, parse_as_of
 from replicator.runner.archive_run import apply_archive, check_range, limit_archive, open_archive
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.summary import RunSummary
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, open_storage
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.storage import open_storage
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Source, SourceTable

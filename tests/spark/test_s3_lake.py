@@ -11,7 +11,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from replicator.config import CATALOG_NAME
 from replicator.jvm.jars import default_cache
-from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.compare import rows_of
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
 from tests.support.catalog_servers import rest_server

@@ -64,7 +64,7 @@ def sql(running_stack: Any) -> Iterator[Sql]:
 @pytest.fixture
 def values(running_stack: Any, tmp_path: Path) -> dict[str, Any]:
     """Return a configuration that reads an archive, so that only checks of the source can fail."""
-    from replicator.sources.archive import ArchiveWriter
+    from replicator.sources.archive.writer import ArchiveWriter
 
     ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()
     (tmp_path / "password").write_text(PASSWORD)

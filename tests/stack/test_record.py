@@ -14,7 +14,8 @@ from replicator.config import Config
 from replicator.errors import ConfigError, DataLossError
 from replicator.operations.record import RecordProgress, RecordTimes, record
 from replicator.operations.stack import LocalStack
-from replicator.sources.archive import ArchiveReader, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader
 from tests.support.config import minimal_config
 
 pytestmark = pytest.mark.stack

@@ -9,10 +9,11 @@ import pyarrow as pa
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
-from replicator.sources.archive import ArchiveReader, ArchiveWriter
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.joints import LiveTopic
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import LogPart, TooLarge
 
 Kept = dict[PartitionKey, int]

@@ -23,9 +23,9 @@ from replicator.jvm.spark import build_session
 from replicator.lake.reading.reader import open_catalog
 from replicator.runner.build import open_context, open_scheduler
 from replicator.runner.scheduler import Scheduler
-from replicator.sources.archive import ArchiveWriter, Event
 from replicator.sources.archive.change_log import ArchiveChangeLog
-from replicator.sources.archive.format import Encoding
+from replicator.sources.archive.format import Encoding, Event
+from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import ChangeLog
 from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import rows_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import fastavro
 
-from replicator.sources.archive import ArchiveReader, Event
-from replicator.sources.archive.format import EVENT_SCHEMA
+from replicator.sources.archive.format import EVENT_SCHEMA, Event
+from replicator.sources.archive.reader import ArchiveReader
 
 
 def avro_container(events: Iterable[Event], *, block_bytes: int = 1 << 20) -> bytes:

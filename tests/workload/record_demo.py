@@ -28,7 +28,7 @@ from replicator.operations.demo import RECORDING
 from replicator.operations.demo.compare import FORMAT, SOURCE_NAME, VERSION
 from replicator.operations.record import record, recorded_topics
 from replicator.operations.stack import Endpoints, LocalStack, Options
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from replicator.verify.canonical import combined_hash
 from replicator.verify.compared_table import ComparedTable, compared_table
 from replicator.verify.lake_rows import Checksum

@@ -18,8 +18,8 @@ from pathlib import Path
 from replicator import failpoints
 from replicator.model.quarantine import LogCoordinate, Resolution
 from replicator.runner.build import open_context
-from replicator.sources.archive import ArchiveReader
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.archive.reader import ArchiveReader
 from tests.oracle.model import Record
 from tests.support.failpoints import PowerCut
 from tests.support.golden import FOLDER

@@ -31,8 +31,8 @@ from replicator.operations.check.machine import check_machine
 from replicator.operations.check.pipelines import check_pipelines
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
 from replicator.operations.check.topics import check_archive, check_schema_topic
-from replicator.sources.archive import ArchiveReader, open_storage
-from replicator.sources.archive.reader import find_manifest
+from replicator.sources.archive.reader import ArchiveReader, find_manifest
+from replicator.sources.archive.storage import open_storage
 from replicator.sources.connector.connect import without_login
 from replicator.sources.kafka.schema_registry import Registry
 

@@ -12,7 +12,7 @@ from replicator.model.common import counted, listing
 from replicator.operations.check.connector import mirrored_topics
 from replicator.operations.check.log_facts import TopicFacts
 from replicator.operations.check.result import CheckResult, days, fail, ok, warn
-from replicator.sources.archive import Manifest
+from replicator.sources.archive.format import Manifest
 from replicator.sources.archive.joints import LiveTopic, joined
 
 _NAME: Final = "log: schema changes"

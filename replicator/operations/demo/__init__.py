@@ -12,7 +12,7 @@ from replicator.errors import CheckFailed, UsageError
 from replicator.operations.demo.compare import DemoResult, RecordedSource, compare_lake
 from replicator.operations.demo.show import print_result
 from replicator.runner.process import replay
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from replicator.telemetry import setup_logging
 
 RECORDING: Final = Path(__file__).parent / "recording"

@@ -14,7 +14,8 @@ from replicator.model.gtid import GtidSet
 from replicator.model.table import SOURCE_KEY, TableId, topic_name
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.tables import InputKind, InputTable
-from replicator.sources.archive import ArchiveReader, open_storage
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.storage import open_storage
 from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
 from replicator.sources.source_positions import SourcePositions, required_positions, source_positions

@@ -12,8 +12,9 @@ from replicator.batch.plan.prefetch import fetched_late, prefetch_plans, prefetc
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId
-from replicator.sources.archive import ArchiveWriter, Event
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import ChangeLog
 
 SMALL, LARGE = "shop.shop.small", "shop.shop.large"

@@ -27,7 +27,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def config(cli: Any, tmp_path: Path) -> Path:
     """Return a configuration with an empty archive and no lake."""
-    from replicator.sources.archive import ArchiveWriter
+    from replicator.sources.archive.writer import ArchiveWriter
 
     ArchiveWriter(tmp_path / "recorded", topic_prefix="shop", encoding="json").close()
     file = tmp_path / "replicator.toml"

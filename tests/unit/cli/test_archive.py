@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 
 UUID = "e95b1ac8-e5bc-11f1-811f-02fc00000001"
 

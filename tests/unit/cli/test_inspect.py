@@ -14,7 +14,8 @@ import pytest
 from replicator.cli.render_status import StatusParts, print_status, watch_status
 from replicator.operations.status.mirror_status import ConnectorStatus, MirrorStatus, TableStatus
 from replicator.schema.evolution.changes import KeepRows
-from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 
 CONFIG = """
 [mirror]

@@ -8,7 +8,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from replicator.config import CATALOG_NAME, Config
 from replicator.lake.reading.settings import sqlalchemy_uri
-from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.config import minimal_config
 from tests.support.marked_lake import TOPIC
 

@@ -23,7 +23,10 @@ from replicator.operations.record import (
     record,
     recorded_topics,
 )
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, open_storage
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.storage import open_storage
+from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.kafka.admin import KafkaAdmin
 from tests.support.config import minimal_config
 from tests.support.mirror import until

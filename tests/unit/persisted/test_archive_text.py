@@ -18,20 +18,23 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from replicator.errors import ArchiveError
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
 from replicator.sources.archive.documents import manifest_json, page_json, parse_manifest, parse_page
 from replicator.sources.archive.format import (
     EVENT_SCHEMA,
     ArchivedRows,
     Encoding,
+    Event,
     FileEntry,
     FileRef,
+    Manifest,
     Page,
     Pages,
     PartitionEntry,
     Segment,
 )
 from replicator.sources.archive.positions import SourceSpan
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.golden import FOLDER
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from replicator.errors import ConfigError
 from replicator.model.commit_marker import OffsetRange
 from replicator.runner.archive_run import apply_archive, open_archive
-from replicator.sources.archive import ArchiveWriter
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.config import minimal_config
 
 

@@ -8,7 +8,10 @@ import pytest
 
 from replicator.errors import DataLossError, LogUnavailable
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, open_storage
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.storage import open_storage
+from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import TooLarge
 from replicator.sources.joined_log import JoinedLog, RecordedPast
 from tests.support.kept_log import Kept, KeptLog, id_of, record_log

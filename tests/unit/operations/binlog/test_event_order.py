@@ -9,7 +9,7 @@ import pytest
 
 from replicator.errors import BinlogError
 from replicator.operations.binlog.checks import EventOrder
-from replicator.sources.archive import Event
+from replicator.sources.archive.format import Event
 from replicator.sources.binlog.scan import BinlogFile, scan
 from tests.support.binlog_files import write_file
 

@@ -4,7 +4,7 @@ import pytest
 
 from replicator.config import Config
 from replicator.operations.check.topics import check_archive
-from replicator.sources.archive import Manifest, PartitionEntry
+from replicator.sources.archive.format import Manifest, PartitionEntry
 from replicator.sources.archive.joints import LiveTopic
 from tests.support.config import minimal_config
 

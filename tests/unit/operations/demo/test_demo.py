@@ -25,7 +25,7 @@ from replicator.operations.demo.compare import (
 )
 from replicator.operations.demo.show import print_result, snippets
 from replicator.schema.types.table import Form
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from replicator.verify.canonical import LakeColumn
 from replicator.verify.lake_rows import Checksum
 

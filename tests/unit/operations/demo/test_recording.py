@@ -13,7 +13,7 @@ import pytest
 from replicator.operations.demo import RECORDING
 from replicator.operations.demo.compare import RecordedSource, checksum
 from replicator.schema.types.table import Form
-from replicator.sources.archive import ArchiveReader
+from replicator.sources.archive.reader import ArchiveReader
 from replicator.verify.canonical import LakeColumn
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - DATETIME is a wall clock

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.sources.archive import Storage, open_storage
+from replicator.sources.archive.storage import Storage, open_storage
 from tests.support.s3 import Bucket, s3_bucket
 
 OpenStorage = Callable[[], Storage]

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.errors import ArchiveError
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.fuzz import EXAMPLES, changed
 
 TOPICS = ("shop.shop.orders", "shop.shop.users")

@@ -16,7 +16,6 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from replicator.errors import ArchiveError
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Manifest
 from replicator.sources.archive.containers import EVENTS as COLUMNS
 from replicator.sources.archive.containers import container, events_of, read_batches
 from replicator.sources.archive.documents import (
@@ -26,7 +25,9 @@ from replicator.sources.archive.documents import (
     parse_manifest,
     parse_page,
 )
-from replicator.sources.archive.format import Encoding
+from replicator.sources.archive.format import Encoding, Event, Manifest
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.old_archive import avro_container
 
 SCHEMAS = Path(__file__).parents[4] / "schemas"

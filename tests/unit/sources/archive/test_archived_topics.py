@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from replicator.sources.archive import ArchiveReader, ArchiveWriter
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.unit.sources.archive.test_archive import event, write
 
 

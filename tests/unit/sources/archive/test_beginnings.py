@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from replicator.sources.archive import ArchiveReader, ArchiveWriter
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.origin import Beginning, Beginnings
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 
 WHOLE, PARTIAL, UNKNOWN = Beginning
 COLUMN = {

@@ -14,9 +14,12 @@ import pytest
 
 from replicator.errors import ArchiveError
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, containers, worker_reads
+from replicator.sources.archive import containers, worker_reads
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.archive.format import Event
 from replicator.sources.archive.positions import SourceSpan
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 
 ROOT = Path(__file__).parents[4]
 TOPIC = "shop.shop.t"

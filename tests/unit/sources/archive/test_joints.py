@@ -3,7 +3,7 @@
 import pytest
 
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.archive import Manifest, PartitionEntry
+from replicator.sources.archive.format import Manifest, PartitionEntry
 from replicator.sources.archive.joints import Joint, LiveTopic, joined, split
 
 TOPIC = "shop.shop.t"

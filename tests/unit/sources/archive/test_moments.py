@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.model.moments import parse_as_of
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
+from replicator.sources.archive.format import Event
 from replicator.sources.archive.moments import Moments
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 
 ORDERS, ITEMS, DDL = "shop.shop.orders", "shop.shop.items", "shop"
 UUID = "e95b1ac8-e5bc-11f1-811f-02fc00000001"

@@ -7,8 +7,10 @@ import pytest
 
 from replicator.errors import ArchiveError
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event
 from replicator.sources.archive.change_log import ArchiveChangeLog
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.old_archive import as_version_3
 
 TOPIC = "shop.shop.t"

@@ -8,8 +8,9 @@ import pytest
 from jsonschema import validate
 
 from replicator.errors import ArchiveError
-from replicator.sources.archive import ArchiveWriter, open_storage
 from replicator.sources.archive.origin import ORIGIN_NAME, Origin, is_import, load_origin, save_origin
+from replicator.sources.archive.storage import open_storage
+from replicator.sources.archive.writer import ArchiveWriter
 
 ORIGIN = Origin("mysql-bin.000001", 1_700_000_000, 1, "0" * 64)
 SCHEMAS = Path(__file__).parents[4] / "schemas"

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from replicator.errors import ArchiveError
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, Storage, open_storage
-from replicator.sources.archive.reader import find_manifest
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader, find_manifest
+from replicator.sources.archive.storage import Storage, open_storage
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.s3 import Bucket
 from tests.unit.sources.archive.conftest import OpenStorage
 

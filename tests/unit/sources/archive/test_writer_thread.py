@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 
 from replicator.errors import ArchiveError
-from replicator.sources.archive import ArchiveReader, ArchiveWriter, Event, writer
+from replicator.sources.archive import writer
 from replicator.sources.archive.containers import container
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.reader import ArchiveReader
+from replicator.sources.archive.writer import ArchiveWriter
 
 TOPIC = "shop.shop.t"
 
