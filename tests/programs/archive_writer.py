@@ -3,10 +3,10 @@
 import sys
 
 from replicator.sources.archive import format as archive_format
-from replicator.sources.archive.format import Event
+from replicator.sources.archive.pending import Records
 from replicator.sources.archive.writer import ArchiveWriter
 
 archive_format.PAGE_SEGMENTS = 2  # type: ignore[misc]
 with ArchiveWriter(sys.argv[1], topic_prefix="shop", encoding="json", max_events=10) as writer:
     for offset in range(writer.end_offset("shop.shop.t", 0) or 0, 100):
-        writer.append(Event("shop.shop.t", 0, offset, 1, None, b"%d" % offset))
+        writer.extend("shop.shop.t", 0, Records([offset], [1], [None], [b"%d" % offset], [()]))

@@ -10,6 +10,7 @@ from replicator.sources.archive.format import ArchivedRows, Event
 from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.model import Record
 from tests.spark.test_replay import lake_tables, replay
+from tests.support.archived_events import append_event
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, event, snapshot_read
@@ -35,7 +36,7 @@ def write(lake: LakeHarness, records: Sequence[Record], rows: ArchivedRows | Non
     ) as writer:
         for r in records:
             offset = writer.end_offset(r.topic, r.partition) or 0
-            writer.append(Event(r.topic, r.partition, offset, 1_700_000_000_000, r.key, r.value))
+            append_event(writer, Event(r.topic, r.partition, offset, 1_700_000_000_000, r.key, r.value))
         if rows is not None:
             writer.add_rows({ORDERS: rows})
 

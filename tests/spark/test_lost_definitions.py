@@ -13,6 +13,7 @@ from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Record, SourceTable
 from tests.support.altered_snapshots import ADDED, OLD, altered, at, event, existing, image, rows, snapshot
+from tests.support.archived_events import append_event
 from tests.support.lake_harness import LakeHarness
 from tests.support.reread_lake import LakeReread
 
@@ -38,7 +39,9 @@ def write_again(lake: LakeHarness, records: Sequence[Record], *, lost: int) -> N
             offset = offsets.setdefault(r.topic, 0)
             offsets[r.topic] += 1
             if r.topic != "shop" or offset >= lost:
-                writer.append(Event(r.topic, r.partition, offset, 10_400_000 + number, r.key, r.value, ()))
+                append_event(
+                    writer, Event(r.topic, r.partition, offset, 10_400_000 + number, r.key, r.value, ())
+                )
 
 
 def read_again(lake: LakeHarness, columns: Sequence[ColumnSpec], numbers: Sequence[int]) -> None:

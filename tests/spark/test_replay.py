@@ -22,6 +22,7 @@ from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Source, SourceTable
+from tests.support.archived_events import append_event
 from tests.support.failpoints import PowerCut, power_cut
 from tests.support.lake_harness import LakeHarness
 from tests.support.law import law
@@ -170,7 +171,7 @@ def test_replay_with_a_gap_begins_only_tables_that_are_new(lake: LakeHarness) ->
 def test_replay_pauses_the_new_table_whose_beginning_the_archive_lacks(lake: LakeHarness) -> None:
     lake.write([DEFINITION])
     with ArchiveWriter(lake.folder / "archive", topic_prefix="shop", encoding="json") as writer:
-        writer.append(_event(7, created(1).value))
+        append_event(writer, _event(7, created(1).value))
     paused = replay(lake).paused
     assert list(paused) == ["shop.orders"]
     assert paused["shop.orders"].startswith("the archive does not have shop.orders from its beginning")
@@ -278,7 +279,7 @@ def test_archive_in_an_object_store_is_replayed(
             reader = ArchiveReader(lake.folder / "archive")
             for topic, partition in reader.manifest.partitions:
                 for event in reader.events(topic, partition):
-                    writer.append(event)
+                    append_event(writer, event)
         lake_section = {
             "catalog": "jdbc",
             "uri": "jdbc:sqlite:lake/catalog.db",

@@ -15,6 +15,7 @@ from replicator.sources.archive.format import Event
 from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.compare import rows_of
 from tests.oracle.events import ColumnSpec, Place, change_event, key_of, schema_change_event
+from tests.support.archived_events import append_event
 from tests.support.catalog_servers import rest_server
 from tests.support.config import STRATEGIES
 from tests.support.mirror import COMMAND
@@ -43,7 +44,7 @@ def write_archive(folder: Path) -> None:
 
         def write(topic: str, key: bytes | None, value: bytes | None) -> None:
             offset = writer.end_offset(topic, 0) or 0
-            writer.append(Event(topic, 0, offset, 1_700_000_000_000, key, value, ()))
+            append_event(writer, Event(topic, 0, offset, 1_700_000_000_000, key, value, ()))
 
         for number, table in enumerate(TABLES):
             place = Place(1, 4 + number)

@@ -15,6 +15,7 @@ from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import LogPart, TooLarge
+from tests.support.archived_events import append_event
 
 Kept = dict[PartitionKey, int]
 """(topic, partition) → offset of the oldest record that was not deleted; 0 if it is missing."""
@@ -82,4 +83,4 @@ def record_log(source: Path, to: Path, *, with_ids: bool = True, leave: int = 0)
             for event in reader.events(
                 topic, partition, writer.end_offset(topic, partition) or 0, end - leave
             ):
-                writer.append(event)
+                append_event(writer, event)

@@ -30,6 +30,7 @@ from replicator.sources.change_log import ChangeLog
 from tests.oracle.avro import AvroTopics
 from tests.oracle.compare import rows_of
 from tests.oracle.model import Record
+from tests.support.archived_events import append_event
 from tests.support.config import minimal_config
 
 FAST_SPARK = {
@@ -143,7 +144,7 @@ class LakeHarness:
                 offset = writer.end_offset(r.topic, r.partition) or 0
                 if chance is not None and chance.random() < 0.05:
                     offset += chance.randint(1, 5)
-                writer.append(Event(r.topic, r.partition, offset, time, r.key, r.value, ()))
+                append_event(writer, Event(r.topic, r.partition, offset, time, r.key, r.value, ()))
 
     def _sending_times(self, records: Sequence[Record]) -> list[int]:
         """Return when the connector sent each of `records`: not before what it read, and one after the other."""

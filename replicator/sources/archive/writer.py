@@ -20,7 +20,6 @@ from replicator.sources.archive.format import (
     MANIFEST_NAME,
     ArchivedRows,
     Encoding,
-    Event,
     FileEntry,
     FileRef,
     Manifest,
@@ -136,11 +135,6 @@ class ArchiveWriter:
         """Return the offset at which appending continues, pending events included; None if there are no events."""
         archived, appended = self.manifest.end_offset(topic, partition), self._next.get((topic, partition))
         return max((end for end in (archived, appended) if end is not None), default=None)
-
-    def append(self, event: Event) -> None:
-        """Append one event; see `extend`."""
-        records = Records([event.offset], [event.timestamp], [event.key], [event.value], [event.headers])
-        self.extend(event.topic, event.partition, records)
 
     def extend(self, topic: str, partition: int, records: Records) -> None:
         """Append events of a partition, whose offsets must increase. Raises ArchiveError if they do not."""

@@ -16,6 +16,7 @@ from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import ChangeLog
+from tests.support.archived_events import append_event
 
 SMALL, LARGE = "shop.shop.small", "shop.shop.large"
 EVENTS = 20
@@ -37,8 +38,8 @@ class CountingLog(ArchiveChangeLog):
 def log(tmp_path: Path) -> CountingLog:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
         for offset in range(EVENTS):
-            writer.append(Event(SMALL, 0, offset, 0, b"k", b"v"))
-            writer.append(Event(LARGE, 0, offset, 0, b"k", b"v" * 1000))
+            append_event(writer, Event(SMALL, 0, offset, 0, b"k", b"v"))
+            append_event(writer, Event(LARGE, 0, offset, 0, b"k", b"v" * 1000))
     return CountingLog(tmp_path)
 
 

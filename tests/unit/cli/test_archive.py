@@ -8,6 +8,7 @@ import pytest
 
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 
 UUID = "e95b1ac8-e5bc-11f1-811f-02fc00000001"
 
@@ -25,7 +26,9 @@ def archive(tmp_path: Path) -> Path:
                     "ts_ms": 1_700_000_000_000 + 1000 * offset,
                 }
                 event = {"op": "c", "after": {}, "source": source | {"gtid": f"{UUID}:{offset + 1}"}}
-                writer.append(Event(f"shop.shop.{table}", 0, offset, 5, None, json.dumps(event).encode()))
+                append_event(
+                    writer, Event(f"shop.shop.{table}", 0, offset, 5, None, json.dumps(event).encode())
+                )
     return folder
 
 

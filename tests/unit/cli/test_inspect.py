@@ -16,6 +16,7 @@ from replicator.operations.status.mirror_status import ConnectorStatus, MirrorSt
 from replicator.schema.evolution.changes import KeepRows
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 
 CONFIG = """
 [mirror]
@@ -73,7 +74,7 @@ def entry(**fields: object) -> TableStatus:
 @pytest.mark.parametrize("log", ["kafka", "archive"])
 def test_inspection_commands_load_no_spark(tmp_path: Path, log: str) -> None:
     with ArchiveWriter(tmp_path / "recorded", topic_prefix="p", encoding="json") as writer:
-        writer.append(Event("p.shop.orders", 0, 0, 0, None, b"{}", ()))
+        append_event(writer, Event("p.shop.orders", 0, 0, 0, None, b"{}", ()))
     source = 'url = "mysql://cdc@127.0.0.1:9/shop"' if log == "kafka" else ""
     text = CONFIG.replace("SOURCE", source).replace(
         "LOG", KAFKA if log == "kafka" else 'kind = "archive"\npath = "recorded"'
@@ -163,7 +164,7 @@ def test_watched_status_report_is_redrawn_in_place_on_a_terminal(tmp_path: Path)
     """In a pseudo-terminal: the cursor moves up before the second report."""
     archive = tmp_path / "recorded"
     with ArchiveWriter(archive, topic_prefix="p", encoding="json") as writer:
-        writer.append(Event("p.shop.orders", 0, 0, 0, None, b"{}", ()))
+        append_event(writer, Event("p.shop.orders", 0, 0, 0, None, b"{}", ()))
     text = CONFIG.replace("SOURCE", "").replace("LOG", 'kind = "archive"\npath = "recorded"')
     (tmp_path / "shop.toml").write_text(text)
     command = [str(Path(sys.executable).with_name("replicator")), "status", "--watch"]

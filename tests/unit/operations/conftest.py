@@ -10,6 +10,7 @@ from replicator.config import CATALOG_NAME, Config
 from replicator.lake.reading.settings import sqlalchemy_uri
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 from tests.support.config import minimal_config
 from tests.support.marked_lake import TOPIC
 
@@ -18,10 +19,10 @@ from tests.support.marked_lake import TOPIC
 def config(tmp_path: Path) -> Config:
     with ArchiveWriter(tmp_path / "recorded", topic_prefix="p", encoding="json") as writer:
         for offset in range(10):
-            writer.append(Event(TOPIC, 0, offset, 0, None, b"{}", ()))
-        writer.append(Event("p.shop.new", 0, 0, 0, None, b"{}", ()))
-        writer.append(Event("p.shop.left_out", 0, 0, 0, None, b"{}", ()))
-        writer.append(Event("p", 0, 0, 0, None, b"{}", ()))
+            append_event(writer, Event(TOPIC, 0, offset, 0, None, b"{}", ()))
+        append_event(writer, Event("p.shop.new", 0, 0, 0, None, b"{}", ()))
+        append_event(writer, Event("p.shop.left_out", 0, 0, 0, None, b"{}", ()))
+        append_event(writer, Event("p", 0, 0, 0, None, b"{}", ()))
     return minimal_config(
         tmp_path,
         source={"tables": ["shop.*"], "exclude": ["shop.left_out"]},

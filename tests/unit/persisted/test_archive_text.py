@@ -35,6 +35,7 @@ from replicator.sources.archive.format import (
 from replicator.sources.archive.positions import SourceSpan
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 from tests.support.golden import FOLDER
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
@@ -148,7 +149,7 @@ def test_manifest_of_an_earlier_version_is_read(
 def test_archive_files_and_fields_are_unchanged(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
         writer.add_schema(7, '"string"')
-        writer.append(Event("shop.t", 1, 2, 3, b"k", None, (("h", b"v"), ("n", None))))
+        append_event(writer, Event("shop.t", 1, 2, 3, b"k", None, (("h", b"v"), ("n", None))))
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert files - {".lock"} == {"manifest.json", "events/000001.parquet", "schemas/7.avsc"}
     file = pq.ParquetFile(tmp_path / "events" / "000001.parquet")
@@ -198,7 +199,7 @@ def test_archive_of_an_earlier_version_is_read(tmp_path: Path, schemas: bool) ->
     encoding: Encoding = "avro" if schemas else "json-schemas"
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding=encoding) as writer:
         assert writer.end_offset("shop.shop.orders", 0) == 9
-        writer.append(Event("shop.shop.orders", 0, 9, 3, None, b"w"))
+        append_event(writer, Event("shop.shop.orders", 0, 9, 3, None, b"w"))
     assert json.loads((tmp_path / "manifest.json").read_text())["version"] == 4
     continued = list(ArchiveReader(tmp_path).events("shop.shop.orders", 0))
     assert continued == [*events, Event("shop.shop.orders", 0, 9, 3, None, b"w")]

@@ -14,6 +14,7 @@ from replicator.sources.archive.storage import open_storage
 from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import TooLarge
 from replicator.sources.joined_log import JoinedLog, RecordedPast
+from tests.support.archived_events import append_event
 from tests.support.kept_log import Kept, KeptLog, id_of, record_log
 from tests.support.logs import captured_logs
 
@@ -34,7 +35,7 @@ class World:
             for topic, count in counts.items():
                 for _ in range(count):
                     offset = writer.end_offset(topic, 0) or 0
-                    writer.append(Event(topic, 0, offset, 1_000 + offset, b"k", b"%d" % offset))
+                    append_event(writer, Event(topic, 0, offset, 1_000 + offset, b"k", b"%d" % offset))
 
     def record(self, **options: Any) -> None:
         record_log(self.source, self.past, **options)

@@ -16,6 +16,7 @@ from replicator.errors import ArchiveError
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 from tests.support.fuzz import EXAMPLES, changed
 
 TOPICS = ("shop.shop.orders", "shop.shop.users")
@@ -28,7 +29,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ArchiveWriter(folder, topic_prefix="shop", encoding="json", max_events=7) as writer:
         for offset in range(20):
             for topic in TOPICS:
-                writer.append(Event(topic, 0, offset, 1_700_000_000_000 + offset, b"k", b"v%d" % offset))
+                append_event(
+                    writer, Event(topic, 0, offset, 1_700_000_000_000 + offset, b"k", b"v%d" % offset)
+                )
     return folder
 
 

@@ -28,6 +28,7 @@ from replicator.sources.archive.documents import (
 from replicator.sources.archive.format import Encoding, Event, Manifest
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 from tests.support.old_archive import avro_container
 
 SCHEMAS = Path(__file__).parents[4] / "schemas"
@@ -41,7 +42,7 @@ def event(offset: int, topic: str = "shop.shop.orders", partition: int = 0, **fi
 def write(path: Path, events: list[Event], *, encoding: Encoding = "json", **options: Any) -> None:
     with ArchiveWriter(path, topic_prefix="shop", encoding=encoding, **options) as writer:
         for each in events:
-            writer.append(each)
+            append_event(writer, each)
 
 
 def read(path: Path) -> list[Event]:
@@ -93,17 +94,17 @@ def test_writer_continues_at_the_end_of_the_manifest(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
         assert writer.end_offset("shop.shop.orders", 0) == 2
         with pytest.raises(ArchiveError, match="offset 1 after 1"):
-            writer.append(event(1))
-        writer.append(event(2))
+            append_event(writer, event(1))
+        append_event(writer, event(2))
         assert writer.end_offset("shop.shop.orders", 0) == 3
     assert [e.offset for e in read(tmp_path)] == [0, 1, 2]
 
 
 def fail_after_flush(path: Path) -> None:
     with ArchiveWriter(path, topic_prefix="shop", encoding="json") as writer:
-        writer.append(event(0))
+        append_event(writer, event(0))
         writer.flush()
-        writer.append(event(1))
+        append_event(writer, event(1))
         raise RuntimeError
 
 
@@ -135,7 +136,7 @@ def test_writer_loses_only_unflushed_events_when_a_replacement_crashes(
         start = writer.end_offset("shop.shop.orders", 0) or 0
         assert start == crash_at // 2 * 10
         for n in range(start, 100):
-            writer.append(event(n))
+            append_event(writer, event(n))
     assert [e.offset for e in read(tmp_path)] == list(range(100))
     assert sorted(ArchiveReader(tmp_path).entries) == [
         f"events/{file.name}" for file in sorted((tmp_path / "events").glob("*.parquet"))
@@ -162,7 +163,7 @@ def test_writer_reports_a_full_disk_as_an_archive_error(
         raise OSError(28, "No space left on device")
 
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
-        writer.append(event(0))
+        append_event(writer, event(0))
         with monkeypatch.context() as patch:
             patch.setattr("replicator.sources.archive.storage.os.fsync", full)
             with pytest.raises(ArchiveError, match="No space left"):
@@ -210,13 +211,13 @@ def test_manifest_is_refused_when_a_field_is_wrong(change: dict[str, object], me
 def test_archive_keeps_the_schemas_of_avro_events(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
         writer.add_schema(7, '"string"')
-        writer.append(event(0))
+        append_event(writer, event(0))
         assert (writer.has_schema(7), writer.has_schema(8)) == (True, False)
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro") as writer:
         assert writer.has_schema(7)
         writer.add_schema(7, "something else")
         writer.add_schema(8, '"größe"')
-        writer.append(event(1))
+        append_event(writer, event(1))
     reader = ArchiveReader(tmp_path)
     assert reader.writer_schemas() == {7: '"string"', 8: '"größe"'}
     document = json.loads((tmp_path / "manifest.json").read_text())
@@ -268,10 +269,10 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Any:
         patch.setattr("replicator.sources.archive.format.PAGE_SEGMENTS", 1)
         with ArchiveWriter(folder, topic_prefix="shop", encoding="avro") as writer:
             writer.add_topic("shop.shop.orders", "uuid")
-            writer.append(event(0))
+            append_event(writer, event(0))
     with ArchiveWriter(folder, topic_prefix="shop", encoding="avro") as writer:
         writer.add_schema(7, '"string"')
-        writer.append(event(1, value=source_block(40, "u:7")))
+        append_event(writer, event(1, value=source_block(40, "u:7")))
     return json.loads((folder / "manifest.json").read_text())
 
 

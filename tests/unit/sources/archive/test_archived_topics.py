@@ -6,6 +6,7 @@ from pathlib import Path
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 from tests.unit.sources.archive.test_archive import event, write
 
 
@@ -14,8 +15,8 @@ def test_archive_has_the_ids_of_topics_that_it_has_from_their_first_event_on(tmp
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
         for topic in ("shop", "shop.shop.orders", "shop.shop.empty"):
             writer.add_topic(topic, f"id of {topic}")
-        writer.append(event(0, "shop"))
-        writer.append(event(1))
+        append_event(writer, event(0, "shop"))
+        append_event(writer, event(1))
     assert ArchiveReader(tmp_path).manifest.topic_ids == {"shop": "id of shop"}
 
 
@@ -24,7 +25,7 @@ def test_archive_has_the_number_of_partitions_at_the_first_event_of_a_topic(tmp_
         with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as writer:
             for topic in ("shop.shop.orders", "shop.shop.empty"):
                 writer.add_topic(topic, partitions=partitions)
-            writer.append(replace(event(0), partition=partitions - 1))
+            append_event(writer, replace(event(0), partition=partitions - 1))
     log = ArchiveChangeLog(tmp_path)
     assert log.first_partitions("shop.shop.orders") == 1
     assert log.first_partitions("shop.shop.empty") is None

@@ -11,6 +11,7 @@ from replicator.sources.archive.format import Event
 from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 
 WHOLE, PARTIAL, UNKNOWN = Beginning
 COLUMN = {
@@ -108,5 +109,5 @@ def archive(folder: Path, records: Sequence[Record], reads_rows: bool | None) ->
         folder, topic_prefix="shop", encoding="json", connector_reads_rows=reads_rows
     ) as writer:
         for topic, partition, offset, value in records:
-            writer.append(Event(topic, partition, offset, 1, b"k", json.dumps(value).encode()))
+            append_event(writer, Event(topic, partition, offset, 1, b"k", json.dumps(value).encode()))
     return ArchiveReader(folder)

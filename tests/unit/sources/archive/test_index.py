@@ -20,6 +20,7 @@ from replicator.sources.archive.format import Event
 from replicator.sources.archive.positions import SourceSpan
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 
 ROOT = Path(__file__).parents[4]
 TOPIC = "shop.shop.t"
@@ -41,7 +42,7 @@ def event(offset: int, topic: str = TOPIC, size: int = 0, time: int = 1) -> Even
 def write(path: Path, events: list[Event], max_events: int = 10) -> None:
     with ArchiveWriter(path, topic_prefix="shop", encoding="json", max_events=max_events) as writer:
         for each in events:
-            writer.append(each)
+            append_event(writer, each)
 
 
 @pytest.fixture

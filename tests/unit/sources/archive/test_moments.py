@@ -15,6 +15,7 @@ from replicator.sources.archive.format import Event
 from replicator.sources.archive.moments import Moments
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 
 ORDERS, ITEMS, DDL = "shop.shop.orders", "shop.shop.items", "shop"
 UUID = "e95b1ac8-e5bc-11f1-811f-02fc00000001"
@@ -48,7 +49,7 @@ def archive(
         for number, change in enumerate(changes):
             for content in [value(change, gtids=gtids), *([None] if number % 5 == 4 else [])]:
                 offset = writer.end_offset(change.topic, change.partition) or 0
-                writer.append(Event(change.topic, change.partition, offset, 1, None, content))
+                append_event(writer, Event(change.topic, change.partition, offset, 1, None, content))
     if not indexed:
         as_version_2(path)
     return Moments(ArchiveReader(path), "shop")

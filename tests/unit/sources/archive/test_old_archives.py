@@ -11,6 +11,7 @@ from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 from tests.support.old_archive import as_version_3
 
 TOPIC = "shop.shop.t"
@@ -24,7 +25,7 @@ def event(offset: int) -> Event:
 def write(folder: Path, events: list[Event]) -> None:
     with ArchiveWriter(folder, topic_prefix="shop", encoding="json", max_events=40) as writer:
         for each in events:
-            writer.append(each)
+            append_event(writer, each)
 
 
 @pytest.fixture

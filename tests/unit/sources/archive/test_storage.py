@@ -10,6 +10,7 @@ from replicator.sources.archive.format import Event
 from replicator.sources.archive.reader import ArchiveReader, find_manifest
 from replicator.sources.archive.storage import Storage, open_storage
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 from tests.support.s3 import Bucket
 from tests.unit.sources.archive.conftest import OpenStorage
 
@@ -24,7 +25,7 @@ def write(storage: Storage, offsets: range, max_events: int = 10) -> None:
     with ArchiveWriter(storage, topic_prefix="shop", encoding="avro", max_events=max_events) as writer:
         writer.add_schema(offsets.start, '"string"')
         for offset in offsets:
-            writer.append(event(offset))
+            append_event(writer, event(offset))
 
 
 def test_archive_is_continued_and_read(opened: OpenStorage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,13 +60,13 @@ def test_writer_stops_when_another_machine_has_written(
     if not opened().writer_suffix:
         pytest.skip("a lock excludes other writers")
     first = ArchiveWriter(opened(), topic_prefix="shop", encoding="json")
-    first.append(event(0))
+    append_event(first, event(0))
     first.flush()
     monkeypatch.setenv("REPLICATOR_CACHE", str(tmp_path / "another machine"))
     write_json = ArchiveWriter(opened(), topic_prefix="shop", encoding="json")
-    first.append(event(1))
-    write_json.append(event(1))
-    write_json.append(event(2))
+    append_event(first, event(1))
+    append_event(write_json, event(1))
+    append_event(write_json, event(2))
     write_json.close()
     with pytest.raises(ArchiveError, match="another process has written"):
         first.close()

@@ -14,6 +14,7 @@ from replicator.sources.archive.containers import container
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
+from tests.support.archived_events import append_event
 
 TOPIC = "shop.shop.t"
 
@@ -51,11 +52,11 @@ def offsets(folder: Path) -> list[int]:
 def test_events_are_appended_while_a_file_is_written(tmp_path: Path, disk: Disk) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json", max_events=10) as archive:
         for n in range(15):
-            archive.append(event(n))
+            append_event(archive, event(n))
         assert archive.end_offset(TOPIC, 0) == 15
         assert not (tmp_path / "manifest.json").exists()
         with pytest.raises(ArchiveError, match="offset 3 after 14"):
-            archive.append(event(3))
+            append_event(archive, event(3))
         disk.ready.set()
     assert offsets(tmp_path) == list(range(15))
     assert [entry.events for entry in ArchiveReader(tmp_path).entries.values()] == [10, 5]
@@ -65,9 +66,9 @@ def test_manifest_is_written_soon_after_the_file(tmp_path: Path, disk: Disk) -> 
     disk.ready.set()
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json", max_events=100) as archive:
         for n in range(100):
-            archive.append(event(n))
+            append_event(archive, event(n))
         for n in range(100, 200):
-            archive.append(event(n))
+            append_event(archive, event(n))
             if (tmp_path / "manifest.json").exists():
                 break
             threading.Event().wait(0.02)
@@ -78,7 +79,7 @@ def test_manifest_is_written_soon_after_the_file(tmp_path: Path, disk: Disk) -> 
 def test_manifest_is_written_without_another_event(tmp_path: Path, disk: Disk) -> None:
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json", max_events=10) as archive:
         for n in range(10):
-            archive.append(event(n))
+            append_event(archive, event(n))
         archive.settle()
         assert not (tmp_path / "manifest.json").exists()
         disk.ready.set()
@@ -93,7 +94,7 @@ def test_failed_file_is_reported_and_written_by_the_next_flush(tmp_path: Path, d
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="avro", max_events=10) as archive:
         archive.add_schema(7, '"string"')
         for n in range(10):
-            archive.append(event(n))
+            append_event(archive, event(n))
         archive.advance(TOPIC, 0, 12)
         with pytest.raises(ArchiveError, match="no space left"):
             archive.flush()
@@ -101,7 +102,7 @@ def test_failed_file_is_reported_and_written_by_the_next_flush(tmp_path: Path, d
         disk.full = False
         archive.flush()
         assert ArchiveReader(tmp_path).end_offsets()[TOPIC, 0] == 12
-        archive.append(event(20))
+        append_event(archive, event(20))
         archive.flush()
         assert archive.has_schema(7)
     reader = ArchiveReader(tmp_path)
@@ -113,7 +114,7 @@ def test_interrupted_writer_is_locked_until_its_thread_has_ended(tmp_path: Path,
     def leave() -> None:
         with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json", max_events=5) as archive:
             for n in range(5):
-                archive.append(event(n))
+                append_event(archive, event(n))
             left.set()
             raise KeyboardInterrupt
 
@@ -133,6 +134,6 @@ def test_interrupted_writer_is_locked_until_its_thread_has_ended(tmp_path: Path,
     thread.join(30)
     assert ended.is_set()
     with ArchiveWriter(tmp_path, topic_prefix="shop", encoding="json") as archive:
-        archive.append(event(archive.end_offset(TOPIC, 0) or 0))
+        append_event(archive, event(archive.end_offset(TOPIC, 0) or 0))
     assert offsets(tmp_path) == [0]
     assert len(json.loads((tmp_path / "manifest.json").read_text())["files"]) == 1
