@@ -20,19 +20,18 @@ class Interrupted(Exception):  # noqa: N818 - no error
 
 
 class Interruption:
-    """Whether a check must end."""
+    """Whether a check must end.
+
+    Attributes:
+        event: set if it must.
+    """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-
-    @property
-    def event(self) -> threading.Event:
-        """Set if the check must end."""
-        return self._event
+        self.event = threading.Event()
 
     def set(self) -> None:
         """Let the check end soon."""
-        self._event.set()
+        self.event.set()
 
     def go_on(self) -> None:
         """Do nothing, unless the check must end.
@@ -40,12 +39,12 @@ class Interruption:
         Raises:
             Interrupted: it must.
         """
-        if self._event.is_set():
+        if self.event.is_set():
             raise Interrupted
 
     def sleep(self, seconds: float) -> None:
         """Wait some seconds. Raises as `go_on`."""
-        self._event.wait(max(0.0, seconds))
+        self.event.wait(max(0.0, seconds))
         self.go_on()
 
 

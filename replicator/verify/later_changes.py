@@ -223,13 +223,13 @@ def each(columns: Sequence[pa.Array], test: Callable[..., bool]) -> Flags:
 
 
 def _was_seen(fence: Fence, file: str | None, pos: int | None, gtid: str | None) -> bool:
-    if fence.seen is not None and gtid:
-        return fence.seen.lacking(GtidSet.parse(gtid)) == 0
-    return _place(file, pos) < (binlog_number(fence.seen_file), fence.seen_pos)
+    if fence.seen.gtids is not None and gtid:
+        return fence.seen.gtids.lacking(GtidSet.parse(gtid)) == 0
+    return _place(file, pos) < _place(fence.seen.file, fence.seen.pos)
 
 
 def _was_not_seen(fence: Fence, file: str | None, pos: int | None) -> bool:
-    return _place(file, pos) >= (binlog_number(fence.before.file), fence.before.pos)
+    return _place(file, pos) >= _place(fence.before.file, fence.before.pos)
 
 
 def _place(file: str | None, pos: int | None) -> tuple[int, int]:

@@ -16,7 +16,6 @@ from typing import Any, Final
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd
 from replicator.model.common import quoted
-from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
 from replicator.sources.mysql.connection import Connection, connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
@@ -55,16 +54,13 @@ class Fence:
     """The position of a consistent transaction.
 
     Attributes:
-        seen: the transactions that it sees for certain; None if the server has no GTIDs.
-        seen_file: it sees everything in earlier binlog files, and in this one before `seen_pos`.
+        seen: it sees for certain the transactions that are executed here, or without GTIDs, all before this position.
         before: it sees nothing that is in the binlog behind this position.
         awaited: everything that it sees is among these transactions, or before this position.
         server_version: the version of the server.
     """
 
-    seen: GtidSet | None
-    seen_file: str
-    seen_pos: int
+    seen: BinlogEnd
     before: BinlogEnd
     awaited: BinlogEnd
     server_version: str
@@ -94,7 +90,7 @@ def open_source(config: Config, connections: int = 1) -> Iterator[tuple[Sequence
         # A transaction that is visible is among the executed GTIDs only some microseconds later.
         time.sleep(_NUMBERED_S)
         awaited = read_binlog_end(opened[0])
-        yield opened, Fence(seen.gtids, seen.file, seen.pos, before, awaited, version)
+        yield opened, Fence(seen, before, awaited, version)
         for connection in opened:
             connection.rows("ROLLBACK")
 

@@ -129,7 +129,7 @@ def document(state: SourceState, shop: WebShop, seed: int) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "server_version": state.fence.server_version,
-        "position": {"file": state.fence.seen_file, "pos": state.fence.seen_pos},
+        "position": {"file": state.fence.seen.file, "pos": state.fence.seen.pos},
         "workload": {"seed": seed, "changes": shop.changes + 1, "transactions": shop.transactions + 1},
         "tables": {
             name: {
@@ -235,7 +235,7 @@ def _arrived(endpoints: Endpoints, state: SourceState) -> bool:
         if value is None:
             return False
         gtid = json.loads(value)["source"]["gtid"]
-    last, seen = Transaction.parse(gtid), state.fence.seen
+    last, seen = Transaction.parse(gtid), state.fence.seen.gtids
     return last is not None and seen is not None and seen.next_number(last.origin) == last.number + 1
 
 

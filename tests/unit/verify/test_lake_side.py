@@ -37,8 +37,8 @@ TABLE = described(
 COLUMNS = (NestedField(1, "id", LongType(), True), NestedField(2, "note", StringType(), False))
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 END = BinlogEnd("b.000001", 200)
-WITH_GTIDS = Fence(GtidSet.parse(f"{SOURCE}:1-5"), "b.000001", 100, END, END, "9")
-WITHOUT = Fence(None, "b.000001", 100, END, END, "9")
+WITH_GTIDS = Fence(BinlogEnd("b.000001", 100, GtidSet.parse(f"{SOURCE}:1-5")), END, END, "9")
+WITHOUT = Fence(BinlogEnd("b.000001", 100), END, END, "9")
 
 
 @pytest.fixture
