@@ -14,8 +14,7 @@ from replicator.sources import server_view
 from replicator.sources.connector.policy import MISSING, UNREACHABLE
 from replicator.sources.kafka.admin import KafkaAdmin
 from replicator.sources.mysql.connection import Connection
-from replicator.sources.source_reader import read_source
-from replicator.sources.source_view import SourceView
+from replicator.sources.source_view import SourceView, read_source
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
 from tests.support.mock_broker import MockBroker
