@@ -30,13 +30,6 @@ from replicator.telemetry import get_logger
 LOST_BINLOG: Final = "MySQL deleted binlogs that the connector had not read"
 REPAIR_KEY: Final = "replicator.connector-repair"
 """The property of the `_ops` namespace that tells which repair was begun; empty if none."""
-REPAIR_POINTS: Final = (
-    "after-repair-stop",
-    "after-repair-record",
-    "after-repair-put",
-    "before-repair-restore",
-)
-"""The failpoints of a repair."""
 
 _LOG: Final = get_logger("replicator.repair")
 _POLL_S: Final = 0.5

@@ -159,7 +159,7 @@ def event_format(config: Config, log: ChangeLog) -> EventFormat:
     is_avro = isinstance(settings, KafkaLog) and settings.format == "avro"
     schemas: WriterSchemas | None = None
     if isinstance(log, ArchiveChangeLog):
-        given = log.writer_schemas()
+        given = log.reader.writer_schemas()
         schemas = None if given is None else GivenSchemas(given)
     elif isinstance(settings, KafkaLog) and is_avro:
         schemas = Registry.of(settings)

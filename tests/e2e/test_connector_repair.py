@@ -18,7 +18,7 @@ from replicator.operations.connector import register
 from replicator.operations.stack import LocalStack
 from replicator.operations.status.mirror_status import TableStatus
 from replicator.operations.status.read import read_status
-from replicator.recovery.connector_repair import REPAIR_POINTS, ConnectorRepair
+from replicator.recovery.connector_repair import ConnectorRepair
 from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS, connect_client
 from replicator.verify.mirror_check import Wanted, verify
@@ -40,6 +40,10 @@ BROKEN_MERGE = [
     "CREATE TABLE mm (id INT PRIMARY KEY, x INT) ENGINE = MERGE UNION = (m1)",
     "DROP TABLE m1",
 ]
+
+
+POINTS = ("after-repair-stop", "after-repair-record", "after-repair-put", "before-repair-restore")
+"""The failpoints of a repair."""
 
 
 class Properties:
@@ -110,7 +114,7 @@ def test_interrupted_repair_is_completed_by_the_next_process(
     lake = cast("Any", Properties())
     recoveries = Recoveries(lake, "ops")
     context = cast("Any", SimpleNamespace(config=load(mirrored.config), lake=lake, recoveries=recoveries))
-    for i, point in enumerate(REPAIR_POINTS):
+    for i, point in enumerate(POINTS):
         repair = ConnectorRepair(cast("MirrorContext", context))
         repair.load()
         repair.rebuild_history("a trial")

@@ -126,10 +126,6 @@ class ArchiveChangeLog:
         for name in self._names(ranges):
             self.reader.content(name)
 
-    def writer_schemas(self) -> Mapping[int, str] | None:
-        """Return id → Avro schema of the archive's events; None if they are in JSON. Raises ArchiveError."""
-        return self.reader.writer_schemas()
-
     def _names(self, ranges: Iterable[OffsetRange]) -> list[str]:
         return sorted(
             {s.path for r in ranges for s in self.reader.segments(r.topic, r.partition, r.start, r.end)}

@@ -96,7 +96,7 @@ class ArchiveReader:
         return FileRef(name, entry.bytes, entry.sha256)
 
     def writer_schemas(self) -> dict[int, str] | None:
-        """Return id → Avro schema as JSON text of events in Avro; None if the archive's events are JSON."""
+        """Return id → Avro schema as JSON text of events in Avro; None if they are in JSON. Raises ArchiveError."""
         if self.manifest.encoding != "avro":
             return None
         return {

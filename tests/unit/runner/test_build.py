@@ -18,8 +18,7 @@ def test_event_format_of_an_archive_refuses_lost_nulls_unless_they_are_allowed(
     allowed: list[str], refused: bool
 ) -> None:
     """Apicurio's converter writes defaults for NULL; `replay` refuses such events as `run` does."""
-    archive = Mock(spec=ArchiveChangeLog)
-    archive.writer_schemas.return_value = {}
+    archive = Mock(spec=ArchiveChangeLog, reader=Mock(**{"writer_schemas.return_value": {}}))
     config = minimal_config(
         source={"url": "mysql://cdc@db:3306/shop", "tables": ["shop.*"]},
         log={
