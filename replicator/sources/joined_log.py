@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,8 @@ from replicator.sources.archive.format import Manifest, PartitionKey
 from replicator.sources.archive.joints import Joint, Joints, LiveTopic, joined, split
 from replicator.sources.archive.reader import load_manifest
 from replicator.sources.archive.storage import Storage
-from replicator.sources.change_log import ChangeLog, LogPart, Offsets, TooLarge
+from replicator.sources.change_log import LogPart, Offsets, TooLarge
+from replicator.sources.kafka.log import KafkaChangeLog
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.log")
@@ -131,11 +132,7 @@ class RecordedPast:
             return []
         with self._reading(ranges):
             reader = self._opened(ranges).reader
-            return [
-                RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
-                for r in ranges
-                for e in reader.events(r.topic, r.partition, r.start, r.end)
-            ]
+            return [e for r in ranges for e in reader.events(r.topic, r.partition, r.start, r.end)]
 
     def _opened(self, ranges: Iterable[OffsetRange]) -> ArchiveChangeLog:
         """Return the archive with an index that has all of `ranges`. Raises ArchiveError."""
@@ -195,26 +192,6 @@ def _load(storage: Storage, prefix: str) -> Manifest:
     return manifest
 
 
-class LiveLog(ChangeLog, Protocol):
-    """The log that an archive is joined to, such as `KafkaChangeLog`."""
-
-    def schema_topic(self) -> LiveTopic:
-        """Return the offsets of the schema-change topic, without its id. Raises LogUnavailable."""
-        ...
-
-    def schema_topic_id(self) -> str | None:
-        """Return the id of the schema-change topic; None if it has none. Raises LogUnavailable."""
-        ...
-
-    def records(self, ranges: Sequence[OffsetRange]) -> Iterator[RawRecord]:
-        """Yield the records of `ranges`, in offset order within each partition. Raises as `fetch`."""
-        ...
-
-    def close(self) -> None:
-        """Close the connections. The log cannot be read any more."""
-        ...
-
-
 class JoinedLog:
     """Kafka and an archive of its topics.
 
@@ -224,7 +201,7 @@ class JoinedLog:
 
     grows = True
 
-    def __init__(self, live: LiveLog, past: RecordedPast) -> None:
+    def __init__(self, live: KafkaChangeLog, past: RecordedPast) -> None:
         self.topic_prefix = live.topic_prefix
         self.lists_partitions = live.lists_partitions
         self._live = live

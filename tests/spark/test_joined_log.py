@@ -9,11 +9,11 @@ import pytest
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.change_log import ChangeLog
-from replicator.sources.joined_log import JoinedLog, RecordedPast
+from replicator.sources.joined_log import RecordedPast
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
 from tests.support.failpoints import PowerCut, power_cut
-from tests.support.kept_log import Kept, KeptLog, record_log
+from tests.support.kept_log import Kept, KeptLog, joined, record_log
 from tests.support.lake_harness import LakeHarness
 from tests.support.orders_table import DEFINITION, ORDERS, created, half
 
@@ -23,7 +23,7 @@ def joined_to(kept: Kept) -> Callable[[Path], ChangeLog]:
 
     def opened(path: Path) -> ChangeLog:
         past = RecordedPast(open_storage(path.with_name("past")), "shop")
-        return JoinedLog(KeptLog(path, kept), past)
+        return joined(KeptLog(path, kept), past)
 
     return opened
 

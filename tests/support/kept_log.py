@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 
@@ -15,6 +16,8 @@ from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import LogPart, TooLarge
+from replicator.sources.joined_log import JoinedLog, RecordedPast
+from replicator.sources.kafka.log import KafkaChangeLog
 from tests.support.archived_events import append_event
 
 Kept = dict[PartitionKey, int]
@@ -51,8 +54,7 @@ class KeptLog(ArchiveChangeLog):
     def records(self, ranges: Sequence[OffsetRange]) -> Iterator[RawRecord]:
         self._check(ranges)
         for r in ranges:
-            for e in self.reader.events(r.topic, r.partition, r.start, r.end):
-                yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
+            yield from self.reader.events(r.topic, r.partition, r.start, r.end)
 
     def fetch(self, ranges: Sequence[OffsetRange], max_bytes: int) -> Mapping[str, pa.Table] | TooLarge:
         self._check(ranges)
@@ -69,6 +71,11 @@ class KeptLog(ArchiveChangeLog):
         for r in ranges:
             if r.count and r.start < self._kept.get((r.topic, r.partition), 0):
                 raise DataLossError(f"{r.topic} partition {r.partition}: offset {r.start} was deleted")
+
+
+def joined(live: KeptLog, past: RecordedPast) -> JoinedLog:
+    """Return a log with its archive."""
+    return JoinedLog(cast("KafkaChangeLog", live), past)
 
 
 def record_log(source: Path, to: Path, *, with_ids: bool = True, leave: int = 0) -> None:

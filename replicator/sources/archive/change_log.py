@@ -117,8 +117,7 @@ class ArchiveChangeLog:
             return
         topic = self.topic_prefix
         for partition in self.reader.partitions(topic):
-            for e in self.reader.events(topic, partition, end=self._ends.get((topic, partition))):
-                yield RawRecord(e.topic, e.partition, e.offset, e.timestamp, e.key, e.value)
+            yield from self.reader.events(topic, partition, end=self._ends.get((topic, partition)))
         self._schema_read = True
 
     def verify(self, ranges: Sequence[OffsetRange]) -> None:

@@ -15,7 +15,7 @@ from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import TooLarge
 from replicator.sources.joined_log import JoinedLog, RecordedPast
 from tests.support.archived_events import append_event
-from tests.support.kept_log import Kept, KeptLog, id_of, record_log
+from tests.support.kept_log import Kept, KeptLog, id_of, joined, record_log
 from tests.support.logs import captured_logs
 
 T, U = "shop.shop.t", "shop.shop.u"
@@ -42,7 +42,7 @@ class World:
 
     def log(self, topic_ids: dict[str, str] | None = None) -> JoinedLog:
         live = KeptLog(self.source, self.kept, topic_ids)
-        return JoinedLog(live, RecordedPast(open_storage(self.past), "shop"))
+        return joined(live, RecordedPast(open_storage(self.past), "shop"))
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_manifest_is_read_once_while_it_reaches_kafkas_first_offset(
     storage = open_storage(world.past)
     reads: list[str] = []
     monkeypatch.setattr(storage, "read", lambda name: reads.append(name) or (world.past / name).read_bytes())
-    log = JoinedLog(KeptLog(world.source, world.kept), RecordedPast(storage, "shop"))
+    log = joined(KeptLog(world.source, world.kept), RecordedPast(storage, "shop"))
     for first in range(1, 10):
         world.kept[T, 0] = first
         assert log.offsets()[0][T] == {0: 0}
@@ -197,7 +197,7 @@ def test_archive_that_was_replaced_by_another_one_is_not_read(world: World) -> N
     world.record()
     world.kept[T, 0] = 5
     past = RecordedPast(open_storage(world.past), "shop")
-    log = JoinedLog(KeptLog(world.source, world.kept), past)
+    log = joined(KeptLog(world.source, world.kept), past)
     log.offsets()
     assert fetched(log, OffsetRange(T, 0, 0, 5)) == {T: [*range(5)]}
     shutil.rmtree(world.past)
@@ -205,7 +205,7 @@ def test_archive_that_was_replaced_by_another_one_is_not_read(world: World) -> N
     world.write({T: 20})
     world.record()
     world.kept[T, 0] = 15
-    log = JoinedLog(KeptLog(world.source, world.kept), past)
+    log = joined(KeptLog(world.source, world.kept), past)
     log.offsets()
     with pytest.raises(LogUnavailable, match="was replaced by another archive"):
         fetched(log, OffsetRange(T, 0, 8, 18))
