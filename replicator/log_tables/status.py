@@ -90,7 +90,7 @@ def _topics(log: KafkaLog, topics: set[str]) -> tuple[Mapping[str, TopicState], 
 
     try:
         admin = KafkaAdmin(log, timeout_s=QUICK_S)
-        return topic_states(admin, topics), None
+        return topic_states(admin, topics.__contains__), None
     except LogUnavailable as error:
         return {}, error.message
 

@@ -16,11 +16,12 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import Manifest, PartitionKey
-from replicator.sources.archive.joints import Joint, Joints, LiveTopic, joined, split
+from replicator.sources.archive.joints import Joint, Joints, joined, split
 from replicator.sources.archive.reader import load_manifest
 from replicator.sources.archive.storage import Storage
 from replicator.sources.change_log import LogPart, Offsets, TooLarge
 from replicator.sources.kafka.log import KafkaChangeLog
+from replicator.sources.kafka.topic_states import TopicState
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.log")
@@ -54,7 +55,7 @@ class RecordedPast:
         self._failures: Counter[_Place] = Counter()
         self._abandoned: set[str] = set()
 
-    def joints(self, topics: Mapping[str, LiveTopic]) -> Mapping[PartitionKey, Joint]:
+    def joints(self, topics: Mapping[str, TopicState]) -> Mapping[PartitionKey, Joint]:
         """Return where the archive is joined to Kafka's `topics`, and log once why others are not."""
         lost = {name: live for name, live in topics.items() if live.lost and name not in self._abandoned}
         if not lost:
@@ -70,7 +71,7 @@ class RecordedPast:
         """Return how many partitions a topic had at its first event in the archive; None if that is unknown."""
         return None if self._manifest is None else self._manifest.partition_counts.get(topic)
 
-    def _joined(self, topics: Mapping[str, LiveTopic]) -> Joints | None:
+    def _joined(self, topics: Mapping[str, TopicState]) -> Joints | None:
         """Return the joints as far as the archive is known; None if it is not."""
         return None if self._manifest is None else joined(topics, self._manifest)
 
@@ -213,7 +214,7 @@ class JoinedLog:
 
     def offsets(self) -> tuple[Offsets, Offsets]:
         first, ends = self._live.offsets()
-        topics = {t: LiveTopic(self._live.topic_id(t), first[t], ends.get(t, {})) for t in first}
+        topics = {t: TopicState(self._live.topic_id(t), first[t], ends.get(t, {})) for t in first}
         self._joints = joints = self._past.joints(topics)
         self._joined = frozenset(topic for topic, _ in joints)
         if not joints:
@@ -262,7 +263,7 @@ class JoinedLog:
         lost = {p: first for p, first in found.first.items() if known.get(p, 0) < first}
         joints: Mapping[PartitionKey, Joint] = {}
         if lost:
-            live = LiveTopic(self._live.schema_topic_id(), lost, found.ends)
+            live = TopicState(self._live.schema_topic_id(), lost, found.ends)
             joints = self._past.joints({topic: live})
         ranges = []
         for partition, end in found.ends.items():

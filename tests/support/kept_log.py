@@ -12,12 +12,12 @@ from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
 from replicator.sources.archive.change_log import ArchiveChangeLog
 from replicator.sources.archive.format import PartitionKey
-from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.writer import ArchiveWriter
 from replicator.sources.change_log import LogPart, TooLarge
 from replicator.sources.joined_log import JoinedLog, RecordedPast
 from replicator.sources.kafka.log import KafkaChangeLog
+from replicator.sources.kafka.topic_states import TopicState
 from tests.support.archived_events import append_event
 
 Kept = dict[PartitionKey, int]
@@ -43,10 +43,10 @@ class KeptLog(ArchiveChangeLog):
     def topic_id(self, topic: str) -> str:
         return self._topic_ids.get(topic, id_of(topic))
 
-    def schema_topic(self) -> LiveTopic:
+    def schema_topic(self) -> TopicState:
         topic = self.topic_prefix
         ends = {p: end for (name, p), end in self.reader.end_offsets().items() if name == topic}
-        return LiveTopic(None, {p: self._kept.get((topic, p), 0) for p in ends}, ends)
+        return TopicState(None, {p: self._kept.get((topic, p), 0) for p in ends}, ends)
 
     def schema_topic_id(self) -> str:
         return self.topic_id(self.topic_prefix)

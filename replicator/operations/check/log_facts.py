@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from replicator.config import KafkaLog
 from replicator.config.log_tables import LogTableConfig
-from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.state import Connector
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
+from replicator.sources.kafka.topic_states import TopicState, topic_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +67,11 @@ def _read(log: KafkaLog, is_wanted: Callable[[str], bool]) -> tuple[TopicFacts, 
     )
 
 
-def read_live_topics(log: KafkaLog) -> dict[str, LiveTopic]:
+def read_live_topics(log: KafkaLog) -> dict[str, TopicState]:
     """Return the ids and offsets of the topics under `log.topic_prefix`. Raises what `kafka_errors` raises."""
+    names = log.topic_prefix, f"{log.topic_prefix}."
     admin = KafkaAdmin(log, timeout_s=QUICK_S)
-    found = {
-        name: partitions
-        for name, partitions in admin.partitions().items()
-        if name == log.topic_prefix or name.startswith(log.topic_prefix + ".")
-    }
-    every = [(name, partition) for name, partitions in found.items() for partition in partitions]
-    ids, first, ends = admin.topic_ids(found), admin.first_offsets(every), admin.end_offsets(every)
-    return {
-        name: LiveTopic(
-            ids.get(name), {p: first[name, p] for p in partitions}, {p: ends[name, p] for p in partitions}
-        )
-        for name, partitions in found.items()
-    }
+    return topic_states(admin, lambda name: name == names[0] or name.startswith(names[1]))
 
 
 def read_connector(log: KafkaLog) -> Connector | None:

@@ -13,7 +13,8 @@ from replicator.operations.check.connector import mirrored_topics
 from replicator.operations.check.log_facts import TopicFacts
 from replicator.operations.check.result import CheckResult, days, fail, ok, warn
 from replicator.sources.archive.format import Manifest
-from replicator.sources.archive.joints import LiveTopic, joined
+from replicator.sources.archive.joints import joined
+from replicator.sources.kafka.topic_states import TopicState
 
 _NAME: Final = "log: schema changes"
 _REASON: Final = (
@@ -77,7 +78,7 @@ _ARCHIVE: Final = "log: archive"
 
 
 def check_archive(
-    location: str, manifest: Manifest | None, topics: Mapping[str, LiveTopic], config: Config
+    location: str, manifest: Manifest | None, topics: Mapping[str, TopicState], config: Config
 ) -> list[CheckResult]:
     """Check the archive in `log.archive`; `manifest` is None if there is none. `topics` have the log's prefix."""
     record = f"replicator record --to {location}"

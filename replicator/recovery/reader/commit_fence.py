@@ -13,6 +13,7 @@ from replicator.batch.state.partition_counts import number_of
 from replicator.config import KafkaLog
 from replicator.model.reread import Request
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
+from replicator.sources.kafka.topic_states import topic_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,14 @@ def topic_ends(log: KafkaLog, topic: str, *, all_tables: bool = False) -> dict[s
     Raises:
         LogUnavailable: Kafka does not answer.
     """
-    admin = KafkaAdmin(log, timeout_s=PATIENT_S)
-    wanted = {
-        name: partitions
-        for name, partitions in admin.partitions().items()
-        if partitions and (name == topic or (all_tables and name.startswith(f"{log.topic_prefix}.")))
-    }
-    ids = admin.topic_ids(wanted)
-    ends = admin.end_offsets([(name, p) for name, ps in wanted.items() for p in ps], committed=True)
+    prefixes = f"{log.topic_prefix}." if all_tables else ()
+    states = topic_states(
+        KafkaAdmin(log, timeout_s=PATIENT_S), lambda name: name == topic or name.startswith(prefixes)
+    )
     found = {
-        name: TopicEnd(name, ids.get(name), {p: ends[name, p] for p in partitions}, number_of(partitions))
-        for name, partitions in wanted.items()
+        name: TopicEnd(name, state.id, state.ends, number_of(state.ends))
+        for name, state in states.items()
+        if state.ends
     }
     unborn = TopicEnd(topic, None, dict.fromkeys(range(log.partitions), 0), None)
     return {topic: unborn} | found

@@ -9,25 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from replicator.model.commit_marker import OffsetRange
 from replicator.sources.archive.format import Manifest, PartitionKey
-
-
-@dataclass(frozen=True, slots=True)
-class LiveTopic:
-    """A topic as Kafka has it now.
-
-    Attributes:
-        topic_id: its id; None if Kafka has none.
-        first, ends: partition → offset of the first and of the next record.
-    """
-
-    topic_id: str | None
-    first: Mapping[int, int]
-    ends: Mapping[int, int]
-
-    @property
-    def lost(self) -> dict[int, int]:
-        """Partition → Kafka's first offset, of the partitions whose oldest records were deleted."""
-        return {partition: first for partition, first in self.first.items() if first > 0}
+from replicator.sources.kafka.topic_states import TopicState
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +33,13 @@ class Joints:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def joined(topics: Mapping[str, LiveTopic], manifest: Manifest) -> Joints:
+def joined(topics: Mapping[str, TopicState], manifest: Manifest) -> Joints:
     """Return where an archive and Kafka's `topics` are joined."""
     partitions: dict[PartitionKey, Joint] = {}
     problems: dict[str, str] = {}
     for topic, live in topics.items():
         held = {p: manifest.partitions[topic, p] for p in live.lost if (topic, p) in manifest.partitions}
-        if held and (problem := _other_topic(live.topic_id, manifest.topic_ids.get(topic))):
+        if held and (problem := _other_topic(live.id, manifest.topic_ids.get(topic))):
             problems[topic] = problem
             continue
         for partition, first in live.lost.items():

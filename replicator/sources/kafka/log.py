@@ -11,10 +11,10 @@ from replicator.config import KafkaLog
 from replicator.errors import LogUnavailable
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.events import RawRecord
-from replicator.sources.archive.joints import LiveTopic
 from replicator.sources.change_log import Collected, Offsets, TooLarge, data_topic
 from replicator.sources.kafka.admin import PATIENT_S, QUICK_START, KafkaAdmin, kafka_errors
 from replicator.sources.kafka.messages import CONSUMER_OPTIONS, is_end
+from replicator.sources.kafka.topic_states import TopicState
 from replicator.sources.kafka.worker_reads import KafkaPart, divided
 
 _FETCHED_AT_ONCE: Final = 1_000
@@ -81,12 +81,12 @@ class KafkaChangeLog:
         )
         self._schema_offsets |= found.ends
 
-    def schema_topic(self) -> LiveTopic:
+    def schema_topic(self) -> TopicState:
         """Return the offsets of the schema-change topic, without its id. Raises LogUnavailable."""
         topic = self.topic_prefix
         partitions = [(topic, p) for p in self._admin.partitions().get(topic, [])]
         first = _by_topic(self._admin.first_offsets(partitions)).get(topic, {})
-        return LiveTopic(None, first, _by_topic(self._admin.end_offsets(partitions)).get(topic, {}))
+        return TopicState(None, first, _by_topic(self._admin.end_offsets(partitions)).get(topic, {}))
 
     def schema_topic_id(self) -> str | None:
         """Return the id of the schema-change topic; None if Kafka has no ids. Raises LogUnavailable."""

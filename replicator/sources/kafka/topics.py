@@ -22,7 +22,7 @@ class KafkaTopics:
 
     def states(self, topics: Collection[str]) -> dict[str, TopicState]:
         """Return the state of each topic that exists. Raises LogUnavailable."""
-        return topic_states(self._admin, topics)
+        return topic_states(self._admin, topics.__contains__)
 
     def parts(self, ranges: Sequence[OffsetRange], tasks: int, *, headers: bool) -> Sequence[LogPart]:
         """Return parts of ranges of one topic, as `KafkaChangeLog.parts`; with their `headers` if wanted."""

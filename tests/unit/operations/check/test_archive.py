@@ -5,7 +5,7 @@ import pytest
 from replicator.config import Config
 from replicator.operations.check.topics import check_archive
 from replicator.sources.archive.format import Manifest, PartitionEntry
-from replicator.sources.archive.joints import LiveTopic
+from replicator.sources.kafka.topic_states import TopicState
 from tests.support.config import minimal_config
 
 
@@ -22,18 +22,18 @@ def manifest(prefix: str = "p", **ends: int) -> Manifest:
     return Manifest(prefix, "json", partitions=partitions, topic_ids={t: t for t, _ in partitions})
 
 
-def topics(**first: int) -> dict[str, LiveTopic]:
-    return {f"p.shop.{name}": LiveTopic(f"p.shop.{name}", {0: at}, {0: 90}) for name, at in first.items()}
+def topics(**first: int) -> dict[str, TopicState]:
+    return {f"p.shop.{name}": TopicState(f"p.shop.{name}", {0: at}, {0: 90}) for name, at in first.items()}
 
 
 def test_archive_that_kafka_continues_is_accepted(config: Config) -> None:
-    kafka = topics(a=30, b=0, out=60) | {"p.other.t": LiveTopic("x", {0: 5}, {0: 9})}
+    kafka = topics(a=30, b=0, out=60) | {"p.other.t": TopicState("x", {0: 5}, {0: 9})}
     (result,) = check_archive("past", manifest(a=40), kafka, config)
     assert (result.status, result.name) == ("ok", "log: archive")
 
 
 def test_gap_is_reported_with_its_topics_and_the_next_step(config: Config) -> None:
-    kafka = topics(a=50, b=10) | {"p": LiveTopic("p", {0: 5}, {0: 9})}
+    kafka = topics(a=50, b=10) | {"p": TopicState("p", {0: 5}, {0: 9})}
     (result,) = check_archive("past", manifest(a=40, b=40), kafka, config)
     assert result.status == "warn"
     assert "p: it has no event of partition 0, and Kafka begins at 5" in result.found

@@ -4,7 +4,8 @@ import pytest
 
 from replicator.model.commit_marker import OffsetRange
 from replicator.sources.archive.format import Manifest, PartitionEntry
-from replicator.sources.archive.joints import Joint, LiveTopic, joined, split
+from replicator.sources.archive.joints import Joint, joined, split
+from replicator.sources.kafka.topic_states import TopicState
 
 TOPIC = "shop.shop.t"
 
@@ -17,8 +18,8 @@ def archive(
     return Manifest("shop", "json", partitions={(topic, partition): entry}, topic_ids=ids)
 
 
-def kafka(first: int, end: int, topic_id: str | None = "a") -> dict[str, LiveTopic]:
-    return {TOPIC: LiveTopic(topic_id, {0: first}, {0: end})}
+def kafka(first: int, end: int, topic_id: str | None = "a") -> dict[str, TopicState]:
+    return {TOPIC: TopicState(topic_id, {0: first}, {0: end})}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def kafka(first: int, end: int, topic_id: str | None = "a") -> dict[str, LiveTop
     ],
 )
 def test_partition_begins_in_the_archive_if_kafka_continues_it(
-    manifest: Manifest, topics: dict[str, LiveTopic], joint: Joint | None
+    manifest: Manifest, topics: dict[str, TopicState], joint: Joint | None
 ) -> None:
     found = joined(topics, manifest)
     assert found.partitions == ({} if joint is None else {(TOPIC, 0): joint})
@@ -60,7 +61,7 @@ def test_partition_begins_in_the_archive_if_kafka_continues_it(
     ],
 )
 def test_partition_begins_in_kafka_if_the_archive_does_not_reach_it(
-    manifest: Manifest, topics: dict[str, LiveTopic], problem: str
+    manifest: Manifest, topics: dict[str, TopicState], problem: str
 ) -> None:
     found = joined(topics, manifest)
     assert found.partitions == {}
