@@ -16,7 +16,6 @@ from replicator.sources.binlog.events import (
     MAGIC,
     Damaged,
     Event,
-    Format,
     Kind,
     Query,
     count_gtids,
@@ -41,9 +40,9 @@ OnBytes = Callable[[int], None]
 """Called with the number of bytes read since the last call."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BinlogFile:
-    """One binary log file.
+    """One binary log file; a scan completes it.
 
     Attributes:
         path: where it is; `path.name` is the name that the server gave it.
@@ -66,15 +65,15 @@ class BinlogFile:
     version: str
     created: int
     server_id: int
-    events: int
-    gtids: int
-    anonymous: int
-    earlier_gtids: int | None
-    next_name: str | None
-    is_open: bool
-    cut_at: int | None
-    collation: int | None
-    compressed: bool
+    events: int = 0
+    gtids: int = 0
+    anonymous: int = 0
+    earlier_gtids: int | None = None
+    next_name: str | None = None
+    is_open: bool = False
+    cut_at: int | None = None
+    collation: int | None = None
+    compressed: bool = False
     incident_at: int | None = None
 
     @property
@@ -123,13 +122,7 @@ class _FileScan:
         self._described, self._partial = tables
         # The newest description of each number that row events have.
         self._by_id: dict[bytes, memoryview] = {}
-        self._incident: int | None = None
         self._on_bytes = on_bytes
-        self._events = self._gtids = self._anonymous = 0
-        self._earlier: int | None = None
-        self._next: str | None = None
-        self._collation: int | None = None
-        self._compressed = False
 
     def run(self) -> BinlogFile:
         try:
@@ -147,16 +140,17 @@ class _FileScan:
 
     def _read(self, data: memoryview, size: int) -> BinlogFile:
         format_ = read_format(data, self._path.name)
-        first: Event | None = None
+        found: BinlogFile | None = None
         cut: int | None = None
         reported = 0
         try:
             for event in read_events(data, format_):
-                self._events += 1
-                if first is None:
-                    first = event
+                if found is None:
+                    found = BinlogFile(self._path, size, format_.version, event.seconds, event.server_id)
+                    found.is_open = bool(event.flags & IN_USE)
                 elif event.kind in _READERS:
-                    self._look_at(event)
+                    self._look_at(event, found)
+                found.events += 1
                 if event.at - reported > REPORT_BYTES:
                     self._on_bytes(event.at - reported)
                     reported = event.at
@@ -168,65 +162,43 @@ class _FileScan:
                 ) from None
             cut = error.at
         self._on_bytes(size - reported)
-        if first is None:
+        if found is None:
             raise BinlogError(f"{self._path.name} has no events", "leave it out, or copy it again")
-        return self._summary(size, format_, first, cut)
+        found.cut_at = cut
+        return found
 
-    def _summary(self, size: int, format_: Format, first: Event, cut: int | None) -> BinlogFile:
-        return BinlogFile(
-            path=self._path,
-            size=size,
-            version=format_.version,
-            created=first.seconds,
-            server_id=first.server_id,
-            events=self._events,
-            gtids=self._gtids,
-            anonymous=self._anonymous,
-            earlier_gtids=self._earlier,
-            next_name=self._next,
-            is_open=bool(first.flags & IN_USE),
-            cut_at=cut,
-            collation=self._collation,
-            compressed=self._compressed,
-            incident_at=self._incident,
-        )
-
-    def _look_at(self, event: Event) -> None:
+    def _look_at(self, event: Event, file: BinlogFile) -> None:
         match event.kind:
             case Kind.TABLE_MAP:
                 self._describe(event)
             case Kind.PARTIAL_UPDATE | Kind.INCIDENT:
-                self._note_loss(event)
+                self._note_loss(event, file)
             case Kind.GTID | Kind.GTID_TAGGED | Kind.ANONYMOUS_GTID:
-                self._count(event)
+                is_anonymous = event.kind == Kind.ANONYMOUS_GTID
+                file.anonymous += is_anonymous
+                file.gtids += not is_anonymous
             case Kind.QUERY:
-                self._statement(event)
+                self._statement(event, file)
             case Kind.PAYLOAD:
-                self._compressed = True
+                file.compressed = True
                 for inner in read_payload(event.body):
                     if inner.kind in (Kind.TABLE_MAP, Kind.QUERY, Kind.PARTIAL_UPDATE):
-                        self._look_at(inner)
+                        self._look_at(inner, file)
             case Kind.PREVIOUS_GTIDS:
-                self._earlier = count_gtids(event.body)
+                file.earlier_gtids = count_gtids(event.body)
             case Kind.ROTATE:
-                self._next = read_rotate(event.body)
+                file.next_name = read_rotate(event.body)
 
-    def _statement(self, event: Event) -> None:
+    def _statement(self, event: Event, file: BinlogFile) -> None:
         query = read_query(event.body)
-        if self._collation is None:
-            self._collation = query.collation
+        if file.collation is None:
+            file.collation = query.collation
         if _DEFINES.match(query.text.encode()):
             self._items.append(query)
 
-    def _count(self, event: Event) -> None:
-        if event.kind == Kind.ANONYMOUS_GTID:
-            self._anonymous += 1
-        else:
-            self._gtids += 1
-
-    def _note_loss(self, event: Event) -> None:
+    def _note_loss(self, event: Event, file: BinlogFile) -> None:
         if event.kind == Kind.INCIDENT:
-            self._incident = event.at
+            file.incident_at = event.at
         elif (described := self._by_id.get(bytes(event.body[:6]))) is not None:
             self._partial.add(table_map_name(described))
 
