@@ -17,7 +17,7 @@ Events are listed as `SHOW BINLOG EVENTS` does.
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -134,44 +134,40 @@ class Deviation:
         return f"{self.at} ({self.gtid})" if self.gtid else str(self.at)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A prepared XA transaction whose outcome is not known yet.
+@dataclass(slots=True)
+class Transaction:
+    """A transaction, as far as its events were listed.
 
     Attributes:
         at: where it begins.
         tables: the tables of its row events.
-        stated: the tables that it changed by statements.
-        cascaded: the tables whose rows it may have changed by foreign keys, without row events.
-        partial: the tables of which it has events with parts of values.
-    """
-
-    at: BinlogPlace
-    tables: ChangedTables
-    stated: ChangedTables = field(default_factory=ChangedTables)
-    cascaded: ChangedTables = field(default_factory=ChangedTables)
-    partial: ChangedTables = field(default_factory=ChangedTables)
-
-
-@dataclass(frozen=True, slots=True)
-class _Transaction:
-    """The transaction to which the next event belongs.
-
-    Attributes:
-        by_id: the tables of its row events, by the number that these have.
+        by_id: the same by the number that these have.
         deleted: the tables of which it deleted rows. Foreign keys may have changed rows of other tables then.
         updated: the tables of which it updated rows. The same is true.
+        stated: the tables that it changed by statements.
+        cascaded: the tables whose rows it may have changed by foreign keys, without row events; known at its end.
+        partial: the tables of which it has events with parts of values.
     """
 
     at: BinlogPlace
     gtid: str | None = None
     tables: ChangedTables = field(default_factory=ChangedTables)
-    by_id: Mapping[str, ChangedTables] = field(default_factory=dict)
+    by_id: dict[str, ChangedTables] = field(default_factory=dict)
     deleted: ChangedTables = field(default_factory=ChangedTables)
     updated: ChangedTables = field(default_factory=ChangedTables)
     stated: ChangedTables = field(default_factory=ChangedTables)
+    cascaded: ChangedTables = field(default_factory=ChangedTables)
     partial: ChangedTables = field(default_factory=ChangedTables)
     is_begun: bool = False
+
+    @property
+    def hidden(self) -> list[tuple[DeviationKind, ChangedTables]]:
+        """The changes that events do not show, if it is committed."""
+        return [
+            (DeviationKind.STATEMENT, self.stated),
+            (DeviationKind.PARTIAL, self.partial),
+            (DeviationKind.CASCADE, self.cascaded),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +218,12 @@ class DeviationScanner:
         self.cascades: frozenset[Cascade] = frozenset()
         self.statements = 0
         self.newest: dict[ChangedTables, BinlogPlace] = {}
-        self._open: dict[str, Prepared] = {}
-        self._current: _Transaction | None = None
+        self._open: dict[str, Transaction] = {}
+        # The one to which the next event belongs.
+        self._current: Transaction | None = None
 
     @property
-    def open(self) -> Mapping[str, Prepared]:
+    def open(self) -> Mapping[str, Transaction]:
         """The prepared transactions whose outcome is not known yet, by their identifier."""
         return self._open
 
@@ -248,17 +245,17 @@ class DeviationScanner:
         match event.kind:
             case kind if "gtid" in kind.lower() and kind != "Previous_gtids":
                 found = _GTID.search(event.info)
-                self._current = _Transaction(place, None if found is None else found[1].lower())
+                self._current = Transaction(place, None if found is None else found[1].lower())
             case "Table_map":
-                current, (number, tables) = self._current or _Transaction(place), _mapped(event.info)
+                current, (number, tables) = self._begun(place), _mapped(event.info)
                 self.newest[tables] = place
                 if current.by_id.get(number) != tables:
-                    by_id = {**current.by_id, number: tables}
-                    self._current = replace(current, tables=current.tables | tables, by_id=by_id)
+                    current.tables |= tables
+                    current.by_id[number] = tables
             case kind if kind.startswith(_CHANGES):
                 self._rows(event)
             case "Incident":
-                current = self._current or _Transaction(place)
+                current = self._current or Transaction(place)
                 return [_deviation(DeviationKind.LOST, ChangedTables(), current, event)]
             case "Query":
                 return self._query(event, place)
@@ -270,38 +267,43 @@ class DeviationScanner:
                 return self._finished(event)
         return []
 
+    def _begun(self, place: BinlogPlace) -> Transaction:
+        """Return the transaction of an event at a place; the event may be its first one."""
+        self._current = self._current or Transaction(place)
+        return self._current
+
     def _rows(self, event: ListedEvent) -> None:
-        if event.kind == _PARTIAL and self._current is not None and (found := _ROWS.match(event.info)):
-            tables = self._current.by_id.get(found[1], ChangedTables())
-            self._current = replace(self._current, partial=self._current.partial | tables)
-        current, parent = self._current, _unlogged_parent(event)
-        if current is None or parent is None:
+        if (current := self._current) is None:
+            return
+        if event.kind == _PARTIAL and (found := _ROWS.match(event.info)):
+            current.partial |= current.by_id.get(found[1], ChangedTables())
+        if (parent := _unlogged_parent(event)) is None:
             return
         tables = current.by_id.get(parent, ChangedTables())
         if event.kind.startswith(_DELETES):
-            self._current = replace(current, deleted=current.deleted | tables)
+            current.deleted |= tables
         else:
-            self._current = replace(current, updated=current.updated | tables)
+            current.updated |= tables
 
     def _query(self, event: ListedEvent, place: BinlogPlace) -> list[Deviation]:
         if (xa := _XA.fullmatch(event.info.strip())) is not None:
             if xa[1] in ("COMMIT", "ROLLBACK"):
                 return self._outcome(event, xa[2].strip(), place, rolled_back=xa[1] == "ROLLBACK")
-            self._current = replace(self._current or _Transaction(place), is_begun=True)
+            self._begun(place).is_begun = True
             return []
         match event.info.strip().upper():
             case "BEGIN":
-                self._current = replace(self._current or _Transaction(place), is_begun=True)
+                self._begun(place).is_begun = True
                 return []
             case "COMMIT" | "ROLLBACK":
                 return self._finished(event)
         return self._statement(event, place, event.info)
 
     def _statement(self, event: ListedEvent, place: BinlogPlace, text: str) -> list[Deviation]:
-        current, changed = self._current or _Transaction(place), changed_tables(text)
+        current, changed = self._begun(place), changed_tables(text)
         if not changed:
             self.statements += 1
-        self._current = replace(current, stated=current.stated | changed)
+        current.stated |= changed
         return [] if current.is_begun else self._finished(event)
 
     def _prepared(self, event: ListedEvent) -> list[Deviation]:
@@ -310,45 +312,39 @@ class DeviationScanner:
             return []
         if xa[1] == "COMMIT":
             return self._finished(event)
-        cascaded = changed_children(self.cascades, current.deleted, current.updated)
-        self._open[xa[2].strip()] = Prepared(
-            current.at, current.tables, current.stated, cascaded, current.partial
-        )
+        current.cascaded = changed_children(self.cascades, current.deleted, current.updated)
+        self._open[xa[2].strip()] = current
         self._current = None
         return []
 
     def _outcome(
         self, event: ListedEvent, identifier: str, place: BinlogPlace, *, rolled_back: bool
     ) -> list[Deviation]:
-        current, prepared = self._current or _Transaction(place), self._open.pop(identifier, None)
+        current, prepared = self._current or Transaction(place), self._open.pop(identifier, None)
         self._current = None
         if prepared is None:
             return [_deviation(DeviationKind.UNKNOWN, ChangedTables(), current, event)] if rolled_back else []
         if rolled_back:
             # Its statements and its foreign keys changed nothing.
-            return _deviations(current, event, (DeviationKind.ROLLED_BACK, prepared.tables))
-        stated = (DeviationKind.STATEMENT, prepared.stated)
-        partial = (DeviationKind.PARTIAL, prepared.partial)
-        return _deviations(current, event, stated, partial, (DeviationKind.CASCADE, prepared.cascaded))
+            return _deviations(current, event, [(DeviationKind.ROLLED_BACK, prepared.tables)])
+        return _deviations(current, event, prepared.hidden)
 
     def _finished(self, event: ListedEvent) -> list[Deviation]:
         current, self._current = self._current, None
         if current is None:
             return []
-        cascaded = changed_children(self.cascades, current.deleted, current.updated)
-        stated = (DeviationKind.STATEMENT, current.stated)
-        partial = (DeviationKind.PARTIAL, current.partial)
-        return _deviations(current, event, stated, partial, (DeviationKind.CASCADE, cascaded))
+        current.cascaded = changed_children(self.cascades, current.deleted, current.updated)
+        return _deviations(current, event, current.hidden)
 
 
 def _deviations(
-    current: _Transaction, event: ListedEvent, *found: tuple[DeviationKind, ChangedTables]
+    current: Transaction, event: ListedEvent, found: Iterable[tuple[DeviationKind, ChangedTables]]
 ) -> list[Deviation]:
     return [_deviation(kind, changed, current, event) for kind, changed in found if changed]
 
 
 def _deviation(
-    kind: DeviationKind, changed: ChangedTables, current: _Transaction, event: ListedEvent
+    kind: DeviationKind, changed: ChangedTables, current: Transaction, event: ListedEvent
 ) -> Deviation:
     return Deviation(kind, changed, current.at, BinlogPlace(event.file, event.end), current.gtid)
 

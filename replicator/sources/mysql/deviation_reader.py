@@ -19,8 +19,8 @@ from replicator.sources.binlog.deviations import (
     DeviationKind,
     DeviationScanner,
     ListedEvent,
-    Prepared,
     RowChanges,
+    Transaction,
     may_cascade,
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
@@ -67,7 +67,7 @@ class DeviationReader:
         self._skipped: GtidSet | None = None
 
     @property
-    def open(self) -> Mapping[str, Prepared]:
+    def open(self) -> Mapping[str, Transaction]:
         """The prepared XA transactions whose outcome was not read yet."""
         return self._scanner.open
 
