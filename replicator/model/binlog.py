@@ -27,17 +27,6 @@ class BinlogEnd:
         return f"{self.file}:{self.pos}"
 
 
-@dataclass(frozen=True, slots=True)
-class BinaryLogs:
-    """The binlog files that a server has, from the oldest to the newest."""
-
-    names: tuple[str, ...]
-
-    def named(self, number: int) -> str | None:
-        """Return the name of the file with a number; None if the server does not have it."""
-        return next((name for name in self.names if binlog_number(name) == number), None)
-
-
 _FIRST_TRANSACTION_ENDS: Final = 200
 """No transaction of a binlog file ends before this offset: the events that describe the file take 150 bytes or more."""
 

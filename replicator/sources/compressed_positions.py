@@ -99,6 +99,7 @@ class CompressedPositions:
 
 def _is_compressed(source: SourceConfig, position: SourcePosition) -> bool | None:
     with connect(source, read_timeout=_READ_TIMEOUT_S) as connection:
-        name = read_binlogs(connection).named(binlog_number(position.file))
+        number = binlog_number(position.file)
+        name = next((name for name in read_binlogs(connection) if binlog_number(name) == number), None)
         found = None if name is None else event_type(connection, name, position)
     return None if found is None else found == COMPRESSED

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from replicator.model.binlog import BinaryLogs, BinlogEnd
+from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
 from replicator.sources.mysql.connection import Connection, StatementError, read_binlog_end
@@ -21,13 +21,13 @@ _COMMIT_S: Final = 0.01
 """Delay between two attempts. In all of them together, the transactions in the binlog should commit."""
 
 
-def read_binlogs(connection: Connection) -> BinaryLogs:
-    """Read which binlog files the server has.
+def read_binlogs(connection: Connection) -> dict[str, int]:
+    """Return name → size of the binlog files that the server has, from the oldest to the newest.
 
     Raises:
         SourceError: the server cannot be queried.
     """
-    return BinaryLogs(tuple(str(row[0]) for row in connection.rows("SHOW BINARY LOGS")))
+    return {str(row[0]): int(row[1]) for row in connection.rows("SHOW BINARY LOGS")}
 
 
 def previous_gtids(connection: Connection, file: str) -> str:

@@ -24,7 +24,7 @@ from replicator.sources.binlog.deviations import (
     may_cascade,
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
-from replicator.sources.mysql.binlogs import previous_gtids
+from replicator.sources.mysql.binlogs import previous_gtids, read_binlogs
 from replicator.sources.mysql.connection import Connection, read_binlog_end
 from replicator.sources.mysql.tables import read_cascades
 
@@ -115,7 +115,7 @@ class DeviationReader:
         if self.reached == (end.file, end.pos):
             self._gtids, self._skipped = end.gtids, None
             return [], False
-        sizes = {str(row[0]): int(row[1]) for row in connection.rows("SHOW BINARY LOGS")}
+        sizes = read_binlogs(connection)
         if self.reached.file not in sizes or self.reached.pos > max(sizes[self.reached.file], end.pos):
             oldest = min(sizes, key=binlog_number)
             self._skip(server, BinlogPlace(oldest, _FILE_START), "MySQL has deleted its binlog")
@@ -132,9 +132,8 @@ class DeviationReader:
         What is prepared there is known from the last one, and transactions that were watched do not count twice.
         Without GTIDs, no event shows whether it was sent by the last server.
         """
-        names = [str(row[0]) for row in connection.rows("SHOW BINARY LOGS")]
         known = self._gtids
-        for name in sorted(names, key=binlog_number, reverse=True):
+        for name in sorted(read_binlogs(connection), key=binlog_number, reverse=True):
             if known is not None and known.lacking(GtidSet.parse(previous_gtids(connection, name))) == 0:
                 self._skipped = known
                 self._begin(server, BinlogPlace(name, _FILE_START))
