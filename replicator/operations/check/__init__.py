@@ -35,6 +35,7 @@ from replicator.sources.archive.reader import ArchiveReader, find_manifest
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.connector.connect import without_login
 from replicator.sources.kafka.schema_registry import Registry
+from replicator.sources.mysql.connection import MySqlServer, connect_to
 
 __all__ = ["CheckResult", "Status", "refuse_losses", "refuse_start", "run_checks", "worst"]
 
@@ -102,8 +103,6 @@ def refuse_start(config: Config) -> None:
 
 
 def _refuse_login(config: Config) -> None:
-    from replicator.sources.mysql.connection import MySqlServer, connect_to  # noqa: PLC0415 - heavy
-
     if config.source.password is not None:
         config.source.password.reveal()
     try:

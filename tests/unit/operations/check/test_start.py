@@ -68,11 +68,10 @@ def test_login_that_is_refused_ends_the_start(
     tmp_path: Path, broker: MockBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from replicator.errors import LoginRefused
-    from replicator.sources.mysql import connection
 
     def refuse(*_: Any, **__: Any) -> None:
         raise LoginRefused("MySQL refused the user u", "check source.password")
 
-    monkeypatch.setattr(connection, "connect_to", refuse)
+    monkeypatch.setattr(check, "connect_to", refuse)
     with pytest.raises(SourceUnavailable, match="refused the user"):
         check.refuse_start(config(tmp_path, broker))
