@@ -49,56 +49,6 @@ class StopSignal:
         return self.is_set()
 
 
-@dataclass(frozen=True, slots=True)
-class Throttle:
-    """Decides when the next part of a table may be read."""
-
-    pace: "Pace"
-    replicas: "ReplicaWatch"
-
-    @classmethod
-    def of(cls, config: Config, table: TableId, on_wait: OnWait) -> "Throttle":
-        """Return the throttle for reading one table from now on."""
-        limit = config.bootstrap.max_replica_lag or 0.0
-        watch = ReplicaWatch(watched_servers(config), limit, table, on_wait)
-        return cls(Pace(config.bootstrap.max_rows_per_second), watch)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether reading may have to wait between two parts."""
-        return self.pace.is_limited or self.replicas.is_limited
-
-    def wait(self, rows: int, stopping: StopSignal) -> bool:
-        """Wait until more than `rows` rows may be read, or `stopping` is set. Return whether it is set.
-
-        Raises:
-            PrivilegeError: a user may not read the lag.
-        """
-        return self.pace.wait(rows, stopping) or self.replicas.wait(stopping)
-
-
-class Pace:
-    """Limits the rows that are read in a second."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._began = time.monotonic()
-        self._rows: int | None = None
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit."""
-        return self._limit is not None
-
-    def wait(self, rows: int, stopping: StopSignal) -> bool:
-        """Wait until `rows` rows may have been read, or `stopping` is set. Return whether it is set."""
-        if self._limit is None:
-            return stopping.is_set()
-        self._rows = rows if self._rows is None else self._rows
-        due = self._began + (rows - self._rows) / self._limit
-        return stopping.wait(max(0.0, due - time.monotonic()))
-
-
 class ReplicaWatch:
     """Lets reading wait while a replica is too far behind, or its lag is unknown."""
 
@@ -156,6 +106,41 @@ class ReplicaWatch:
         except SourceUnavailable as error:
             return error.message
         return lag_reason(watched.server.name, lag, self._limit_s, is_replica=watched.is_replica)
+
+
+class Throttle:
+    """Decides when the next part of a table may be read."""
+
+    def __init__(self, rows_per_second: int | None, replicas: ReplicaWatch) -> None:
+        self._limit = rows_per_second
+        self._replicas = replicas
+        self._began = time.monotonic()
+        self._rows: int | None = None
+
+    @classmethod
+    def of(cls, config: Config, table: TableId, on_wait: OnWait) -> "Throttle":
+        """Return the throttle for reading one table from now on."""
+        limit = config.bootstrap.max_replica_lag or 0.0
+        replicas = ReplicaWatch(watched_servers(config), limit, table, on_wait)
+        return cls(config.bootstrap.max_rows_per_second, replicas)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether reading may have to wait between two parts."""
+        return self._limit is not None or self._replicas.is_limited
+
+    def wait(self, rows: int, stopping: StopSignal) -> bool:
+        """Wait until more than `rows` rows may be read, or `stopping` is set. Return whether it is set.
+
+        Raises:
+            PrivilegeError: a user may not read the lag.
+        """
+        if self._limit is not None:
+            # Rows of an earlier process do not count.
+            self._rows = rows if self._rows is None else self._rows
+            due = self._began + (rows - self._rows) / self._limit
+            stopping.wait(max(0.0, due - time.monotonic()))
+        return self._replicas.wait(stopping)
 
 
 def lag_reason(name: str, lag: ReplicaLag | None, limit_s: float, *, is_replica: bool) -> str | None:

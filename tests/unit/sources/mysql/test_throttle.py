@@ -8,7 +8,7 @@ import pytest
 from replicator.config import Config
 from replicator.model.table import TableId
 from replicator.sources.mysql.replication import ReplicaLag, watched_servers
-from replicator.sources.mysql.throttle import Pace, StopSignal, Throttle, lag_reason
+from replicator.sources.mysql.throttle import ReplicaWatch, StopSignal, Throttle, lag_reason
 from tests.support.config import minimal_config
 
 TABLE = TableId("shop", "orders")
@@ -20,7 +20,8 @@ def configured(**bootstrap: object) -> Config:
 
 
 def test_pace_limits_rows_that_are_read_from_now_on() -> None:
-    pace, stopping = Pace(1_000), StopSignal(threading.Event(), threading.Event())
+    pace = Throttle(1_000, ReplicaWatch([], 0.0, TABLE, print))
+    stopping = StopSignal(threading.Event(), threading.Event())
     began = time.monotonic()
     assert not pace.wait(50_000, stopping)
     assert time.monotonic() - began < 0.5, "rows of an earlier process do not count"
