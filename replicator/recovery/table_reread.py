@@ -82,8 +82,9 @@ class TableReread:
         self._enter(Phase.READING)
         counts = self._context.partition_counts
         known = self._progress().known_partitions(self._topic) or counts.first(self._topic)
+        config = self._context.config
         reader = TableReader(
-            self._context.config,
+            config,
             self._staging,
             self.request,
             self._topic,
@@ -91,7 +92,7 @@ class TableReread:
             schema.mirror.key,
             self._on_rows,
             self._on_wait,
-            Throttle.of(self._context.config, table, self._on_wait),
+            Throttle.of(config, table, self._on_wait, rows_per_second=config.bootstrap.max_rows_per_second),
             NewPartitions(counts, table, self._topic, known, self._on_wait),
             PreparedRows(self._context.prepared, table, self._on_wait),
             StopSignal(stopping, self._cancelled),

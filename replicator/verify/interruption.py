@@ -9,6 +9,7 @@ from typing import Final
 from replicator.config import SourceConfig
 from replicator.errors import ReplicatorError
 from replicator.sources.mysql.connection import Connection, StatementError, connect
+from replicator.sources.mysql.throttle import StopSignal, Throttle
 
 _POLL_S: Final = 0.2
 _ANSWER_S: Final = 3.0
@@ -42,9 +43,9 @@ class Interruption:
         if self.event.is_set():
             raise Interrupted
 
-    def sleep(self, seconds: float) -> None:
-        """Wait some seconds. Raises as `go_on`."""
-        self.event.wait(max(0.0, seconds))
+    def wait(self, throttle: Throttle, rows: int) -> None:
+        """Wait until more than `rows` rows may be read. Raises as `go_on`."""
+        throttle.wait(rows, StopSignal(self.event, self.event))
         self.go_on()
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -30,9 +31,8 @@ from replicator.model.verified import VerifiedTable, check_records, verified_in
 from replicator.schema.evolution.changes import SCHEMA_KEY, SchemaState
 from replicator.sources.mysql.connection import Connection, StatementError
 from replicator.sources.mysql.definitions import read_primary_key
-from replicator.sources.mysql.replication import watched_servers
 from replicator.sources.mysql.tables import selected_tables
-from replicator.sources.mysql.throttle import ReplicaWatch, StopSignal
+from replicator.sources.mysql.throttle import Throttle
 from replicator.sources.source_positions import required_positions
 from replicator.verify.changed_keys import AllRows, changed_keys, parse_since, since_last
 from replicator.verify.chunks import KeyRange, keys_between
@@ -346,24 +346,22 @@ class _Comparison:
             lambda rows, total: on_progress(table.name, done + rows, max(total, done + rows)),
             lambda part: progress.add_part(table.name, part),
             self._throttle(table),
-            self.wanted.interruption.sleep,
         ).run()
         if changed is not None:
             is_part = self.wanted.since != _LAST or self.wanted.has_bounds
             return replace(result, since=self.wanted.since, is_sampled=is_part)
         return continued(parts, replace(result, is_sampled=result.is_sampled or self.wanted.has_bounds))
 
-    def _throttle(self, table: ComparedTable) -> Callable[[], object]:
-        """Return what waits while a replica is too far behind."""
+    def _throttle(self, table: ComparedTable) -> Callable[[int], object]:
+        """Return what waits while too many rows are read, or a replica is too far behind."""
 
         def report_wait(reason: str | None) -> None:
             self.check.on_progress(table.name if reason is None else f"waiting: {reason}", 0, 0)
 
-        config = self.check.config
-        limit = config.bootstrap.max_replica_lag or 0.0
-        replicas = ReplicaWatch(watched_servers(config), limit, self.table, report_wait)
-        stopping = self.wanted.interruption.event
-        return lambda: replicas.wait(StopSignal(stopping, stopping))
+        throttle = Throttle.of(
+            self.check.config, self.table, report_wait, rows_per_second=self.wanted.limits.rows_per_second
+        )
+        return partial(self.wanted.interruption.wait, throttle)
 
     def _within(self, table: ComparedTable) -> KeyRange:
         if (after := key_of_texts(self.wanted.after, table.ranges)) is not None:

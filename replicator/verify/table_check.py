@@ -94,8 +94,7 @@ class TableCheck:
         changed: if given, only these keys are checked.
         on_rows: called during the check.
         on_part: called after each part of the ranges.
-        throttle: called before the source is asked; it may wait.
-        sleep: waits some seconds.
+        throttle: called before the source is asked, with the number of rows that it has read; it may wait.
     """
 
     table: ComparedTable
@@ -108,15 +107,13 @@ class TableCheck:
     changed: pa.Table | None = None
     on_rows: OnRows = lambda *_: None
     on_part: Callable[[Part], None] = lambda _: None
-    throttle: Callable[[], object] = lambda: None
-    sleep: Callable[[float], None] = time.sleep
+    throttle: Callable[[int], object] = lambda _: None
     _fetched: int = field(default=0, init=False)
     _lake_rows: int = field(default=0, init=False)
     _spans: list[KeySpan] = field(default_factory=list, init=False)
     _complete: bool = field(default=True, init=False)
     _asked_rows: int = field(default=0, init=False)
     _upto: Key | None = field(default=None, init=False)
-    _began: float = field(default_factory=time.monotonic, init=False)
 
     def run(self) -> TableResult:
         """Check the table.
@@ -125,7 +122,8 @@ class TableCheck:
             LakeError, SchemaError: as `LakeSide.add_checksums`.
             SourceError: the source does not answer.
         """
-        began = self._began = time.monotonic()
+        began = time.monotonic()
+        self.throttle(0)
         if self.changed is not None:
             by, (chunks, differences) = "keys", self._by_keys(self.changed)
         elif self.table.ranges:
@@ -308,20 +306,11 @@ class TableCheck:
                 if reading.done() and reading.exception() is not None:
                     reading.result()
                 yield answer
-                self._slow_down(answer[0].rows)
+                self._asked_rows += answer[0].rows
+                self.throttle(self._asked_rows)
                 running.extend(pool.submit(timed, r) for r in islice(left, 1))
 
-    def _slow_down(self, rows: int) -> None:
-        """Wait until the source may be asked again, after it has read some rows."""
-        self.throttle()
-        if self.limits.rows_per_second is None:
-            return
-        self._asked_rows += rows
-        due = self._began + self._asked_rows / self.limits.rows_per_second
-        self.sleep(max(0.0, due - time.monotonic()))
-
     def _by_buckets(self) -> tuple[list[ChunkResult], list[RowDifference]]:
-        self.throttle()
         buckets = BucketChunks(self.table, min(_MOST_BUCKETS, 1 + self.table.source.rows // _BUCKET_ROWS))
         sums = ChunkSums(len(buckets), distinct=self.table.is_distinct)
         with self._reading(buckets, sums, None):

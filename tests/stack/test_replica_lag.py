@@ -76,7 +76,7 @@ def test_reading_waits_while_a_replica_of_the_source_is_behind(
 
     waits: list[str | None] = []
     stopping = StopSignal(threading.Event(), threading.Event())
-    throttle = Throttle.of(config, TABLE, waits.append)
+    throttle = Throttle.of(config, TABLE, waits.append, rows_per_second=None)
     ended: list[bool] = []
     thread = threading.Thread(target=lambda: ended.append(throttle.wait(0, stopping)))
     thread.start()
@@ -99,5 +99,6 @@ def test_a_user_without_the_privilege_is_named(source_database: SourceDatabase, 
     (result,) = check_replicas(config, config.bootstrap.max_replica_lag or 0.0)
     assert result.status == "fail"
     assert "REPLICATION CLIENT" in result.found + result.next_step
+    throttle = Throttle.of(config, TABLE, print, rows_per_second=None)
     with pytest.raises(PrivilegeError):
-        Throttle.of(config, TABLE, print).wait(0, StopSignal(threading.Event(), threading.Event()))
+        throttle.wait(0, StopSignal(threading.Event(), threading.Event()))

@@ -118,11 +118,13 @@ class Throttle:
         self._rows: int | None = None
 
     @classmethod
-    def of(cls, config: Config, table: TableId, on_wait: OnWait) -> "Throttle":
+    def of(
+        cls, config: Config, table: TableId, on_wait: OnWait, *, rows_per_second: int | None
+    ) -> "Throttle":
         """Return the throttle for reading one table from now on."""
         limit = config.bootstrap.max_replica_lag or 0.0
         replicas = ReplicaWatch(watched_servers(config), limit, table, on_wait)
-        return cls(config.bootstrap.max_rows_per_second, replicas)
+        return cls(rows_per_second, replicas)
 
     @property
     def is_limited(self) -> bool:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.sources.mysql.throttle import ReplicaWatch, Throttle
 from replicator.verify.chunks import KeyRange
 from replicator.verify.compared_table import ComparedTable
 from replicator.verify.interruption import Interrupted, Interruption
@@ -187,8 +189,8 @@ def test_a_sample_checks_some_chunks(seed: int) -> None:
 def test_the_throttle_is_asked_before_the_source_is(table: ComparedTable) -> None:
     rows: list[Any] = [(n, 0, "x", None, None) for n in range(70)] if table is ORDERS else [("a", 1.0)]
     asked: list[None] = []
-    found = check(table, rows, rows, throttle=lambda: asked.append(None))
-    assert len(asked) == (len(found.chunks) if table is ORDERS else 1)
+    found = check(table, rows, rows, throttle=lambda _: asked.append(None))
+    assert len(asked) == (1 + len(found.chunks) if table is ORDERS else 1)
 
 
 def test_a_repair_needs_only_the_ranges_that_differ() -> None:
@@ -211,10 +213,11 @@ def test_a_repair_needs_only_the_ranges_that_differ() -> None:
 def test_a_check_that_is_slowed_down_ends_at_once_if_it_must() -> None:
     rows: list[Any] = [(n, 0, "x", None, None) for n in range(70)]
     interruption = Interruption()
+    throttle = Throttle(1, ReplicaWatch([], 0.0, ORDERS.source.table, print))
     threading.Timer(0.2, interruption.set).start()
     began = time.monotonic()
     with pytest.raises(Interrupted):
-        check(ORDERS, rows, rows, limits=Limits(rows_per_second=1), sleep=interruption.sleep)
+        check(ORDERS, rows, rows, throttle=partial(interruption.wait, throttle))
     assert time.monotonic() - began < 5
 
 

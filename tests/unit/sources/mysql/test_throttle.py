@@ -82,7 +82,8 @@ def test_reading_waits_for_a_replica_that_cannot_be_reached_until_it_is_stopped(
         bootstrap={"max_replica_lag": "5 s"},
     )
     ended: list[bool] = []
-    thread = threading.Thread(target=lambda: ended.append(Throttle.of(config, TABLE, on_wait).wait(0, stop)))
+    throttle = Throttle.of(config, TABLE, on_wait, rows_per_second=None)
+    thread = threading.Thread(target=lambda: ended.append(throttle.wait(0, stop)))
     thread.start()
     assert told.wait(30)
     began = time.monotonic()
