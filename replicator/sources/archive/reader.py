@@ -128,10 +128,6 @@ class ArchiveReader:
             if segment.last >= start and (end is None or segment.first < end)
         ]
 
-    def count(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> int:
-        """Return an upper bound for the number of events in the range: partly included files are counted whole."""
-        return sum(segment.count for segment in self.segments(topic, partition, start, end))
-
     def events(self, topic: str, partition: int, start: int = 0, end: int | None = None) -> Iterator[Event]:
         """Yield the events of a partition at offsets from `start` to before `end`, in offset order."""
         # Slow to import, and not needed for the manifest.
