@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from replicator.batch.context import MirrorContext
-from replicator.batch.events.executors import DRIVER, SPARK, BatchExecutor
+from replicator.batch.events.executors import DRIVER, SPARK, SparkExecutor
 from replicator.batch.state.partition_counts import number_of
 from replicator.config import TableOptions
 from replicator.decode.records import DriverRecords, Records, SparkRecords
@@ -48,7 +48,7 @@ class TableTask:
         return sum(r.count for r in self.ranges)
 
     @property
-    def executor(self) -> BatchExecutor:
+    def executor(self) -> SparkExecutor:
         """Where the task is executed: on the driver if its records were fetched."""
         return SPARK if self.records is None else DRIVER
 

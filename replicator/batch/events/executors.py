@@ -4,10 +4,10 @@ Spark's executors scale, but one Spark job takes longer than the work on a hundr
 locates few rows itself, without a job, and writes one data file and one delete file.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -24,79 +24,19 @@ _NAMES: Final = ("file", "gtid", "tx_order")
 _LOG_COORDINATE: Final = ("partition", "offset")
 
 
-class MaterializedEvents(Protocol):
-    """Rows that were computed once and are kept while a batch uses them."""
+class MaterializedEvents(ABC):
+    """Rows that were computed once and are kept while a batch uses them.
 
-    @property
-    def frame(self) -> DataFrame:
-        """The rows as a frame."""
-        ...
+    Attributes:
+        keys: the keys (k0, k1, ...) of all rows with their partition and offset, if the driver holds them.
+        files: the data files of the rows, if Spark's workers have written them.
+    """
 
-    @property
-    def keys(self) -> pa.Table | None:
-        """The keys (k0, k1, ...) of all rows with their partition and offset, if the driver holds them."""
-        ...
-
-    @property
-    def files(self) -> WorkerFiles | None:
-        """The data files of the rows, if Spark's workers have written them."""
-        ...
-
-    def filtered(self, frame: DataFrame) -> "MaterializedEvents":
-        """Return the rows of `frame`, a subset of these."""
-        ...
-
-    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, MaterializedEvents]":
-        """Return the columns that `batch_stats` reads, and these rows with their `keys`."""
-        ...
-
-    def arrow(self) -> pa.Table:
-        """Return all rows, on the driver."""
-        ...
-
-    def release(self) -> None:
-        """Free the memory now; Spark would wait for a garbage collection."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SparkEvents:
-    """Rows on Spark's executors."""
-
-    frame: DataFrame
     keys: pa.Table | None = None
-    files: None = None
+    files: WorkerFiles | None = None
 
-    def filtered(self, frame: DataFrame) -> "SparkEvents":
-        """Return the rows of `frame`, without keys: the known ones are those of all rows."""
-        return SparkEvents(frame)
-
-    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, SparkEvents]":
-        """Fetch the columns in one Spark job. Texts are fetched only for events near the end of a range."""
-        names = [F.when(F.col("in_range_end"), F.col(name)).alias(name) for name in _NAMES]
-        found = self.frame.select(*EVENT_NUMBERS, *names, *keys).toArrow()
-        if not keys:
-            return found, self
-        kept = found.select(
-            [*_LOG_COORDINATE, *(n for n in found.column_names if n not in {*EVENT_NUMBERS, *_NAMES})]
-        )
-        return found, replace(self, keys=kept)
-
-    def arrow(self) -> pa.Table:
-        """Fetch all rows in one Spark job."""
-        return self.frame.toArrow()
-
-    def release(self) -> None:
-        """Unpersist the rows."""
-        self.frame._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001 no public way
-
-
-class DriverEvents:
-    """Rows on the driver."""
-
-    def __init__(self, rows: pa.Table | None, frame: Callable[[], DataFrame]) -> None:
-        """Use `rows`, of which `frame` makes a frame if one is needed; or that frame's rows if `rows` is None."""
-        self._rows = rows
+    def __init__(self, frame: Callable[[], DataFrame]) -> None:
+        """Use what makes a frame of the rows if one is needed."""
         self._make_frame = frame
 
     @cached_property
@@ -104,110 +44,102 @@ class DriverEvents:
         """The rows as a frame; it is made at the first use, because most batches need none."""
         return self._make_frame()
 
-    @property
-    def keys(self) -> None:
-        """None: `arrow` has the keys."""
-        return
+    def filtered(self, frame: DataFrame) -> "MaterializedEvents":
+        """Return the rows of `frame`, a subset of these; known keys and files are those of all rows."""
+        return SparkEvents(lambda: frame)
 
-    @property
-    def files(self) -> None:
-        """None: the driver writes them."""
-        return
-
-    def filtered(self, frame: DataFrame) -> "DriverEvents":
-        """Return the rows of `frame`."""
-        return DriverEvents(None, lambda: frame)
-
-    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, DriverEvents]":  # noqa: ARG002
-        """Return the columns; `keys` are not needed."""
-        return self.arrow().select([*EVENT_NUMBERS, *_NAMES]), self
+    @abstractmethod
+    def stats_columns(self, keys: Sequence[SparkColumn]) -> pa.Table:
+        """Return the columns that `batch_stats` reads; `keys` are fetched with them if nothing else has them."""
 
     def arrow(self) -> pa.Table:
-        """Return the rows; they are computed from the fetched ones if they were filtered."""
-        return self.frame.toArrow() if self._rows is None else self._rows
+        """Return all rows, on the driver."""
+        return self.frame.toArrow()
+
+    @abstractmethod
+    def release(self) -> None:
+        """Free the memory now; Spark would wait for a garbage collection."""
+
+
+class SparkEvents(MaterializedEvents):
+    """Rows on Spark's executors."""
+
+    def stats_columns(self, keys: Sequence[SparkColumn]) -> pa.Table:
+        """Fetch the columns in one Spark job. Texts are fetched only for events near the end of a range."""
+        names = [F.when(F.col("in_range_end"), F.col(name)).alias(name) for name in _NAMES]
+        found = self.frame.select(*EVENT_NUMBERS, *names, *keys).toArrow()
+        if keys:
+            others = [name for name in found.column_names if name not in {*EVENT_NUMBERS, *_NAMES}]
+            self.keys = found.select([*_LOG_COORDINATE, *others])
+        return found
 
     def release(self) -> None:
-        """Do nothing: the rows are ordinary objects of the driver."""
+        self.frame._jdf.queryExecution().logical().rdd().unpersist(False)  # noqa: SLF001 no public way
 
 
-class WrittenEvents:
+class WrittenEvents(SparkEvents):
     """Rows that Spark's workers decoded once, for the files that they wrote; computed again if they are needed."""
 
-    def __init__(
-        self, numbers: pa.Table, files: WorkerFiles | None, decode: Callable[[], SparkEvents]
-    ) -> None:
+    def __init__(self, numbers: pa.Table, files: WorkerFiles | None, decode: Callable[[], DataFrame]) -> None:
         """Use the columns that statistics need, the files if they are right, and what decodes the rows again."""
+        super().__init__(decode)
         self._numbers, self.files = numbers, files
-        self._decode = decode
-        self._decoded: SparkEvents | None = None
 
-    @property
-    def frame(self) -> DataFrame:
-        """The rows as a frame."""
-        if self._decoded is None:
-            self._decoded = self._decode()
-        return self._decoded.frame
-
-    @property
-    def keys(self) -> None:
-        """None: the files have the keys."""
-        return
-
-    def filtered(self, frame: DataFrame) -> SparkEvents:
-        """Return the rows of `frame`; they are in no file."""
-        return SparkEvents(frame)
-
-    def stats_columns(self, keys: Sequence[SparkColumn] = ()) -> "tuple[pa.Table, WrittenEvents]":  # noqa: ARG002
-        """Return the columns; `keys` are not needed."""
-        return self._numbers, self
-
-    def arrow(self) -> pa.Table:
-        """Decode all rows again, and fetch them."""
-        return self.frame.toArrow()
+    def stats_columns(self, keys: Sequence[SparkColumn]) -> pa.Table:  # noqa: ARG002 the files have the keys
+        return self._numbers
 
     def release(self) -> None:
         """Remove the files that were not used, and unpersist the rows."""
         if self.files is not None:
             self.files.remove_unused()
-        if self._decoded is not None:
-            self._decoded.release()
+        if "frame" in vars(self):
+            super().release()
 
 
-class BatchExecutor(Protocol):
-    """How the steps of a batch of one table are executed.
+class DriverEvents(MaterializedEvents):
+    """Rows on the driver."""
+
+    def __init__(self, rows: pa.Table | None, frame: Callable[[], DataFrame]) -> None:
+        """Use `rows`, of which `frame` makes a frame if one is needed; or that frame's rows if `rows` is None."""
+        super().__init__(frame)
+        self._rows = rows
+
+    def filtered(self, frame: DataFrame) -> "DriverEvents":
+        return DriverEvents(None, lambda: frame)
+
+    def stats_columns(self, keys: Sequence[SparkColumn]) -> pa.Table:  # noqa: ARG002 `arrow` has the keys
+        return self.arrow().select([*EVENT_NUMBERS, *_NAMES])
+
+    def arrow(self) -> pa.Table:
+        """Return the rows; they are computed from the fetched ones if they were filtered."""
+        return super().arrow() if self._rows is None else self._rows
+
+    def release(self) -> None:
+        """Do nothing: the rows are ordinary objects of the driver."""
+
+
+class SparkExecutor:
+    """Executes the steps of a batch of one table on Spark's executors.
 
     Attributes:
         locates_rows: whether changes are few, and may use the row locations that this process knows.
     """
 
-    locates_rows: bool
-
-    def materialize(self, frame: DataFrame) -> MaterializedEvents:
-        """Compute `frame` once and keep its rows."""
-        ...
-
-    def last_changes(self, keyed: DataFrame, schema: TableSchema) -> MaterializedEvents:
-        """Return the last event of each key; see `net_changes.last_changes`."""
-        ...
-
-
-class SparkExecutor:
-    """Executes on Spark's executors."""
-
     locates_rows = False
 
-    def materialize(self, frame: DataFrame) -> SparkEvents:
-        """Keep the rows on the executors. Lazy: the first use computes them."""
+    def materialize(self, frame: DataFrame) -> MaterializedEvents:
+        """Compute `frame` once and keep its rows. Lazy on executors: the first use computes them."""
         # Rows stay as they are in memory; a cached DataFrame would be rewritten column by column and compressed.
-        return SparkEvents(frame.localCheckpoint(eager=False))
+        kept = frame.localCheckpoint(eager=False)
+        return SparkEvents(lambda: kept)
 
     def last_changes(self, keyed: DataFrame, schema: TableSchema) -> MaterializedEvents:  # noqa: ARG002
-        """Group by key in Spark."""
+        """Return the last event of each key; see `net_changes.last_changes`."""
         return self.materialize(last_changes(keyed))
 
 
-class DriverExecutor:
-    """Executes on the driver, with Arrow."""
+class DriverExecutor(SparkExecutor):
+    """Executes them on the driver, with Arrow."""
 
     locates_rows = True
 

@@ -156,13 +156,13 @@ def _fetch_first_events(segment: Segment) -> pa.Table:
     return first.filter(pc.field("value").is_valid())
 
 
-def _with_stats(
+def _stats(
     segment: Segment,
     events: MaterializedEvents,
     before: Mapping[int, PartitionProgress],
     schema: BatchSchema | None = None,
-) -> tuple[MaterializedEvents, BatchStats]:
-    """Return the events, with their keys if the driver can hold them, and their statistics."""
+) -> BatchStats:
+    """Return the statistics of events. These get their keys, too, if the driver can hold them."""
 
     def fetch(partition: int, first: int, last: int) -> pa.Table:
         inside = (F.col("partition") == partition) & F.col("offset").between(first, last)
@@ -170,15 +170,14 @@ def _with_stats(
 
     short = schema is not None and has_short_key(schema.decoded)
     keys = key_columns(schema.decoded) if schema is not None and short else []
-    columns, found = events.stats_columns(keys)
+    columns = events.stats_columns(keys)
     try:
-        stats = statistics.collect_stats(
+        return statistics.collect_stats(
             columns, segment.task.ranges, before, fetch, segment.context.compression
         )
     except BaseException:
-        found.release()
+        events.release()
         raise
-    return found, stats
 
 
 def _decode_without_schema(
@@ -187,7 +186,8 @@ def _decode_without_schema(
     """Decode records without a known schema, so that they can be quarantined. Raises `error` for a change event."""
     anything = TableSchema((Column("anything", STRING),))
     decoding = Decoding((WriterSchema(anything),), anything, True, UNDECODABLE)
-    events, stats = _with_stats(segment, _events(segment, decoding), before)
+    events = _events(segment, decoding)
+    stats = _stats(segment, events, before)
     if stats.changes or stats.duplicates:
         events.release()
         raise error
@@ -205,8 +205,8 @@ def _decode(
     options, schema = segment.options, _batch_schema(segment, writer_schemas, since)
     for_changelog = options.changelog or not schema.source.key
     decoding = Decoding(tuple(schema.resolved.writer_schemas), schema.decoded, for_changelog, undecodable)
-    events, stats = _with_stats(segment, _events(segment, decoding, schema), before, schema)
-    return DecodedBatch(segment, events, schema, stats)
+    events = _events(segment, decoding, schema)
+    return DecodedBatch(segment, events, schema, _stats(segment, events, before, schema))
 
 
 def _events(segment: Segment, decoding: Decoding, schema: BatchSchema | None = None) -> MaterializedEvents:

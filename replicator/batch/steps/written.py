@@ -73,7 +73,7 @@ def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
         keys = [TaskKeys(_unpacked(row["content"]), row["path"]) for row in rows if row["kind"] == "keys"]
         mirror, changelog = files_in(rows, "mirror"), files_in(rows, "changelog")
         files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
-    return WrittenEvents(numbers, files, lambda: SPARK.materialize(decoder.frame(records)))
+    return WrittenEvents(numbers, files, lambda: SPARK.materialize(decoder.frame(records)).frame)
 
 
 def _found(segment: Segment, writing: WorkerWriting) -> tuple[WorkerWriting, pa.Table]:
