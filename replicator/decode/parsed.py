@@ -61,8 +61,3 @@ class ParsedEvents:
         """Return the events, with an error where `condition` is true and there is none yet."""
         added = pc.if_else(condition, error, pa.scalar(None, pa.string()))
         return replace(self, error=pc.coalesce(self.error, added))
-
-
-def no_sources(count: int) -> Sources:
-    """Return the source blocks of events that have none."""
-    return {name: pa.nulls(count, kind) for name, kind in SOURCE_TYPES.items()}

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
     from pyspark.daemon import manager
 
-    import replicator.decode.avro.events
+    import replicator.decode.avro.parser
     import replicator.decode.decoder
     import replicator.decode.json.parser  # noqa: F401
 

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from replicator.config import KafkaLog
-from replicator.decode.avro.events import AvroParser
-from replicator.decode.avro.parser import writer_ids
+from replicator.decode.avro.parser import AvroParser, writer_ids
 from replicator.decode.avro.schema import Writer, parse_writer_schema
 from replicator.decode.json.parser import JsonParser
 from replicator.errors import DecodeError, UnsupportedChange

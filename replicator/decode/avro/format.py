@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from replicator.decode.avro import events
-from replicator.decode.avro.parser import NO_WRITER
+from replicator.decode.avro.parser import NO_WRITER, AvroParser, AvroWriterSchema
 from replicator.decode.avro.schema import Writer, key_names, parse_writer_schema, read_record, source_names
 from replicator.decode.connect_schema import table_of
 from replicator.decode.event_format import CarriedSchema, EventFormat
@@ -35,8 +34,8 @@ class AvroFormat(EventFormat):
     refuse_defaults: bool = False
     flattened: bool = False
 
-    def parser(self, schema_ids: Iterable[int] = ()) -> events.AvroParser:
-        return events.AvroParser(self._writers(schema_ids))
+    def parser(self, schema_ids: Iterable[int] = ()) -> AvroParser:
+        return AvroParser(self._writers(schema_ids))
 
     def carries_schema(self, value: bytes) -> bool:
         return writer_id(value) is not None
@@ -52,7 +51,7 @@ class AvroFormat(EventFormat):
 
     def writer_schema(
         self, table: TableId, carried: CarriedSchema, history: SchemaHistory
-    ) -> events.AvroWriterSchema:
+    ) -> AvroWriterSchema:
         read, columns = parse_writer_schema(self._text(carried.schema_id), flattened=self.flattened)
         if self.refuse_defaults and read.defaulted:
             raise UnsupportedChange(
@@ -64,7 +63,7 @@ class AvroFormat(EventFormat):
         columns = source_names(columns, _declared_names(history, carried.version_in(history)))
         key = key_names(self._text(_schema_id(carried.key)), columns) if carried.key else ()
         schema = TableSchema(columns, key).without_reserved()
-        return events.AvroWriterSchema(schema, carried.schema_id, writer=read)
+        return AvroWriterSchema(schema, carried.schema_id, writer=read)
 
     def missing_schema(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
         if reasons:

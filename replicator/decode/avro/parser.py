@@ -4,6 +4,7 @@ A value is in Confluent's wire format: a zero byte, the four-byte id of its writ
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -13,17 +14,20 @@ import pyarrow.compute as pc
 
 from replicator.decode.avro.columns import Cursor, Reader, Wanted
 from replicator.decode.avro.schema import Writer, checked_schema
+from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.flattened import unflattened
 from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources
 from replicator.decode.transforms import is_blank
 from replicator.decode.values import wire_type
 from replicator.model.document import parse_json
-from replicator.model.table import Column
+from replicator.model.table import Column, TableSchema
 from replicator.sources.kafka.schema_registry import HEADER_BYTES
 
 NO_WRITER: Final = -1
 """Writer schema id of records that are not in Confluent's wire format."""
 
+_NOT_CONFLUENT: Final = "not in Confluent's wire format"
+_NO_SCHEMA: Final = Writer("")
 _NOT_AVRO: Final = "not Avro of its writer schema"
 _TEXT: Final = pa.string()
 _FLAT: Final = {
@@ -33,6 +37,52 @@ _FLAT: Final = {
 }
 _SCHEMAS: Final = 256
 """Number of schemas that are kept parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroWriterSchema(WriterSchema):
+    """An Avro writer schema; its id in the registry is the `fingerprint`."""
+
+    writer: Writer = _NO_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class AvroParser:
+    """The `EventParser` of Avro.
+
+    Attributes:
+        writers: schema id → writer schema, for the schemas of which source blocks can be read.
+    """
+
+    writers: Mapping[int, Writer] = field(default_factory=dict)
+
+    def schema_ids(self, values: pa.BinaryArray) -> pa.Int64Array:
+        return writer_ids(values)
+
+    def belongs(self, values: pa.BinaryArray, writer_schema: WriterSchema) -> pa.BooleanArray:
+        return pc.equal(writer_ids(values), writer_schema.fingerprint)
+
+    def sources(self, values: pa.BinaryArray) -> Sources:
+        ids = writer_ids(values)
+        found: Sources = {name: pa.nulls(len(values), kind) for name, kind in SOURCE_TYPES.items()}
+        for number, writer in self.writers.items():
+            own = pc.equal(ids, number)
+            if pc.any(own).as_py():
+                read = sources(values.filter(own), writer)
+                found = {name: pc.replace_with_mask(found[name], own, read[name]) for name in found}
+        return found
+
+    def parse(self, values: pa.BinaryArray, writer_schema: WriterSchema, decoding: Decoding) -> ParsedEvents:
+        before = writer_schema.before_columns(for_changelog=decoding.for_changelog)
+        writer = writer_schema.writer if isinstance(writer_schema, AvroWriterSchema) else _NO_SCHEMA
+        return parse(values, writer, writer_schema.schema.columns, before)
+
+    def unknown(self, values: pa.BinaryArray, decoding: Decoding) -> pa.StringArray:
+        return pc.if_else(pc.equal(writer_ids(values), NO_WRITER), _NOT_CONFLUENT, decoding.undecodable)
+
+    def unreadable(self, schema: TableSchema, decoding: Decoding) -> str:
+        del schema, decoding
+        return "a value that its column cannot hold"
 
 
 def writer_ids(values: pa.BinaryArray) -> pa.Int64Array:

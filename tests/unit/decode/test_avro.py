@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from replicator.decode.avro.events import AvroParser, AvroWriterSchema
+from replicator.decode.avro.parser import AvroParser, AvroWriterSchema
 from replicator.decode.avro.schema import parse_writer_schema
 from replicator.decode.decoder import Decoder
 from replicator.decode.decoding import Decoding
