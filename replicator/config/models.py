@@ -46,6 +46,7 @@ from replicator.model.column_rules import RuleSet
 from replicator.model.common import has_wildcard, matches
 from replicator.model.partitioning import PartitionField
 from replicator.model.roles import LakeRole
+from replicator.model.table import SourceName
 from replicator.schema.evolution.changes import ChangeKind, Policy, UnloggedPolicy
 
 Strategy = Literal["split", "merge", "copy-on-write", "equality"]
@@ -302,7 +303,7 @@ def _loses(name: str, rules: ColumnsConfig, unlisted: Unlisted) -> bool:
     """Return whether a column would be excluded or masked."""
     masks = tuple((pattern, mask.mask()) for pattern, mask in rules.mask.items() if name not in rules.hash)
     found = RuleSet(rules.include if unlisted == "allow" else (), rules.exclude, masks=masks)
-    return found.leaves_out(name) or found.transform(name) is not None
+    return found.rule(SourceName(name, name)) is not None
 
 
 def _check_sections(names: Sequence[str], source: SourceConfig) -> None:

@@ -76,19 +76,13 @@ class RuleSet:
     key: bytes | None = field(default=None, repr=False)
     plain: tuple[str, ...] = ()
 
-    def leaves_out(self, name: str) -> bool:
-        """Return whether a column is excluded."""
-        return isinstance(self.rule(SourceName(name, name)), Exclude)
-
-    def transform(self, name: str) -> ColumnTransform | None:
-        """Return the transform of a column that is mirrored; a hash takes precedence over a mask."""
-        return self._transform_of(SourceName(name, name))
-
     def rule(self, name: SourceName) -> Rule:
-        """Return the rule of a column."""
+        """Return the rule of a column; a hash takes precedence over a mask."""
         if _hits(name, self.exclude) or (self.include and not _allowed(name, self.include)):
             return Exclude()
-        return self._transform_of(name)
+        if self.key is not None and _hits(name, self.hashes):
+            return KeyedHash(self.key)
+        return next((mask for pattern, mask in self.masks if _hits(name, (pattern,))), None)
 
     def lists(self, name: SourceName) -> bool:
         """Return whether any pattern matches a column."""
@@ -98,11 +92,6 @@ class RuleSet:
     def allows(self, name: SourceName) -> bool:
         """Return whether `include` or `plain` lists a column."""
         return _allowed(name, (*self.include, *self.plain))
-
-    def _transform_of(self, name: SourceName) -> ColumnTransform | None:
-        if self.key is not None and _hits(name, self.hashes):
-            return KeyedHash(self.key)
-        return next((mask for pattern, mask in self.masks if _hits(name, (pattern,))), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +113,9 @@ class ColumnRules:
     def __bool__(self) -> bool:
         return bool(self.sets or self.unlisted_wait or self.elsewhere)
 
-    def leaves_out(self, name: str) -> bool:
-        """Return whether the source column `name` is excluded."""
-        return any(rules.leaves_out(name) for rules in self.sets)
-
-    def transform(self, name: str) -> ColumnTransform | None:
-        """Return the transform of the source column `name`."""
-        return next((found for rules in self.sets if (found := rules.transform(name)) is not None), None)
+    def rule_of(self, name: str) -> Rule:
+        """Return the rule of the source column `name`."""
+        return self.rule((SourceName(name, name),))
 
     def rule(self, names: Iterable[SourceName]) -> Rule:
         """Return the strictest rule for any of the `names` that a column has or had."""

@@ -45,7 +45,7 @@ def check_columns(facts: SourceFacts, config: Config) -> Iterator[CheckResult]:
 
 def _lost_keys(table: TableFacts, rules: ColumnRules, config: Config) -> list[str]:
     key = config.table(str(table)).key or table.key_columns
-    return [n for n in key if rules.leaves_out(n) or not isinstance(rules.transform(n), KeyedHash | None)]
+    return [n for n in key if not isinstance(rules.rule_of(n), KeyedHash | None)]
 
 
 def _unlisted(ruled: list[tuple[TableFacts, ColumnRules]]) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from replicator.config import ColumnRuleBook
 from replicator.errors import ConfigError
+from replicator.model.column_rules import Exclude
 from replicator.model.table import SourceName
 from replicator.model.transforms import Blank, FixedText, KeepLast, KeyedHash
 from tests.support.config_files import GOOD, load_text, mistakes_in
@@ -19,7 +20,7 @@ mask = { card = { keep_last = 4 } }
 [[table]]
 name = "shop.users"
 key = ["id"]
-columns = { include = ["id", "e*"], mask = { "n?te" = { text = "***" }, born = { null = true } } }
+columns = { include = ["id", "e*", "note", "born"], mask = { "n?te" = { text = "***" }, born = { null = true } } }
 """
 
 
@@ -36,11 +37,10 @@ def test_column_rule_book_requires_a_hash_key_of_16_bytes(
     monkeypatch.setenv("HASH_KEY", "k" * 16)
     book = ColumnRuleBook(config)
     users, orders = book.of("shop.users"), book.of("shop.orders")
-    assert users.leaves_out("name")
-    assert not users.leaves_out("Email")
-    assert (users.transform("NOTE"), users.transform("born")) == (FixedText("***"), Blank())
-    assert users.transform("email") == orders.transform("email") == KeyedHash(b"k" * 16)
-    assert orders.transform("card") == KeepLast(4)
+    assert users.rule_of("name") == Exclude()
+    assert (users.rule_of("NOTE"), users.rule_of("born")) == (FixedText("***"), Blank())
+    assert users.rule_of("Email") == users.rule_of("email") == orders.rule_of("email") == KeyedHash(b"k" * 16)
+    assert orders.rule_of("card") == KeepLast(4)
     assert not ColumnRuleBook(load_text(file, GOOD)).of("shop.users")
 
 
@@ -64,10 +64,10 @@ def test_column_rule_book_returns_unlisted_columns_when_configured(file: Path) -
     book = ColumnRuleBook(load_text(file, GOOD + UNLISTED))
     names = [SourceName(name, name) for name in ("id", "Note", "no")]
     assert book.of("shop.users").unlisted(names) == ["no"]
-    assert not book.of("shop.users").leaves_out("no"), "include leaves out no column, the table waits"
+    assert book.of("shop.users").rule_of("no") is None, "include leaves out no column, the table waits"
     assert book.of("shop.items").unlisted(names) == ["Note", "no"]
     assert book.of("shop.bills").unlisted(names) == []
-    assert book.of("shop.bills").leaves_out("no")
+    assert book.of("shop.bills").rule_of("no") == Exclude()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replicator.errors import UnfitColumns
-from replicator.model.column_rules import ColumnRules, RuleSet, canonical_text
+from replicator.model.column_rules import ColumnRules, Exclude, RuleSet, canonical_text
 from replicator.model.recorded_rules import (
     check_known,
     check_unchanged,
@@ -32,7 +32,7 @@ USERS = TableSchema(
 
 def test_hash_key_is_absent_from_every_representation() -> None:
     rules = ColumnRules((RuleSet(hashes=("email",), key=KEY),))
-    transform = rules.transform("email")
+    transform = rules.rule_of("email")
     assert isinstance(transform, KeyedHash)
     for shown in (repr(rules), repr(transform), str(transform), repr(rules.transformed(USERS, "shop.users"))):
         assert "0123456789" not in shown
@@ -52,10 +52,10 @@ def test_column_rules_of_the_table_precede_those_of_the_mirror() -> None:
         exclude=("BORN",), hashes=("email",), masks=(("phone", Blank()), ("*", FixedText("x"))), key=KEY
     )
     rules = ColumnRules((table, mirror))
-    assert rules.leaves_out("note"), "not among the table's own"
-    assert rules.leaves_out("born"), "letter case does not count"
-    assert rules.transform("EMAIL") == KeyedHash(KEY)
-    assert rules.transform("phone") == KeepLast(2), "the table's own mask counts first"
+    assert rules.rule_of("note") == Exclude(), "not among the table's own"
+    assert rules.rule_of("born") == Exclude(), "letter case does not count"
+    assert rules.rule_of("EMAIL") == KeyedHash(KEY)
+    assert rules.rule_of("phone") == KeepLast(2), "the table's own mask counts first"
     assert not ColumnRules()
 
 
