@@ -9,13 +9,12 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache, wraps
-from typing import Annotated, Any, ClassVar, Final, ParamSpec, Self, TypeVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 
 Long = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
 """A signed integer of 64 bits, as Java and Iceberg have it."""
@@ -74,20 +73,6 @@ def reading(what: str) -> Iterator[None]:
             raise
         reason = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
         raise ValueError(f"{what} is malformed: {reason}") from None
-
-
-def recorded(what: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Decorate a function that reads a dataclass from a record: see `reading` and `checked`."""
-
-    def decorate(read: Callable[_P, _T]) -> Callable[_P, _T]:
-        @wraps(read)
-        def checking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            with reading(what):
-                return checked(read(*args, **kwargs))
-
-        return checking
-
-    return decorate
 
 
 def checked(value: _T) -> _T:

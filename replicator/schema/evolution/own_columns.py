@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from replicator.model.changelog import FIRST_FIELDS
-from replicator.model.recorded import record_in, recorded
+from replicator.model.recorded import checked, reading, versioned
 from replicator.model.types import LakeType
 
 COLUMNS_KEY: Final = "replicator.columns"
@@ -18,6 +18,7 @@ COLUMNS_KEY: Final = "replicator.columns"
 TEMPORARY: Final = "replicator_new_"
 """Name prefix of the temporary column with converted values, until it replaces the old column."""
 _VERSION: Final = 1
+_WHAT: Final = "the record of a table's columns"
 _NOTES: Final = ("doc", "initial-default", "write-default")
 """Attributes of a nested field that are no part of its type."""
 
@@ -177,12 +178,11 @@ def fields_of(schema_json: str) -> tuple[LakeField, ...]:
 
 
 @lru_cache(1024)
-@recorded("the recorded columns of a table")
 def _parsed(text: str) -> OwnColumns:
-    value = record_in(text)
-    if value.get("version") != _VERSION:
-        raise ValueError(f"own columns have version {value.get('version')!r}, this engine reads {_VERSION}")
-    return OwnColumns(tuple(LakeField(*f) for f in value["columns"]), frozenset(value["identifiers"]))
+    with reading(_WHAT):
+        value = versioned(text, _WHAT, _VERSION)
+        columns = tuple(LakeField(*f) for f in value["columns"])
+        return checked(OwnColumns(columns, frozenset(value["identifiers"])))
 
 
 def _identifiers(schema_json: str) -> frozenset[int]:
