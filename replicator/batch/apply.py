@@ -43,7 +43,7 @@ def apply_task(context: MirrorContext, task: TableTask, watch: Stopwatch) -> Bat
         TablePaused: the batch has bad events, and the table is configured to pause for them.
         FencedError: another process writes this mirror.
         CommitConflict: another commit was made to the table; try again.
-        TagAwaited: the table must not pass the position of a tag yet; earlier events were applied.
+        TableAwaits: the table must not pass the position of a tag yet; earlier events were applied.
     """
     plan, done = deque(cut_at_tag(context, task)), list[tuple[TableTask, BatchStats]]()
     while plan:

@@ -113,6 +113,8 @@ class Segment:
 class TableAwaits(Exception):  # noqa: N818 no error
     """A table has applied the events up to a point, and must wait there.
 
+    It has reached the position of a tag in some of its partitions; for the others that is not proven yet.
+
     Attributes:
         done: the tasks that were applied, with their statistics.
     """

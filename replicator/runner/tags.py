@@ -20,7 +20,6 @@ from replicator import failpoints
 from replicator.batch import (
     MirrorContext,
     PendingTag,
-    TableAwaits,
     TableTask,
     has_all_before,
     tag_table,
@@ -348,7 +347,7 @@ class TagKeeper:
         task = TableTask(table, topic, self._context.log.topic_id(topic), (), 0)
         try:
             tag_table(self._context, task, tag)
-        except (LakeError, TableAwaits) as error:
+        except LakeError as error:
             self._context.ledger.forget(table)
             _LOG.warning(
                 "a table cannot be tagged yet", table=str(table), tag=tag.name, reason=first_line(error)

@@ -23,19 +23,6 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class ScannedEvents:
-    """What a scan has found.
-
-    Attributes:
-        repeated: which events were delivered before.
-        high_water: the high-water mark after the events; None if there was none and there are no events.
-    """
-
-    repeated: Flags
-    high_water: HighWater | None
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionScan:
     """The change events of one partition, in offset order, without snapshot rows and bad events.
 
@@ -51,8 +38,8 @@ class PartitionScan:
     details: EventDetails
     compression: Compression
 
-    def run(self) -> ScannedEvents:
-        """Return which events were delivered before, and what is known after them.
+    def run(self) -> tuple[Flags, HighWater | None]:
+        """Return which events were delivered before, and the high-water mark after them; None if there are none at all.
 
         Raises:
             TransactionsNotNumbered, TransactionInterrupted: nothing tells whether an event was.
@@ -60,9 +47,9 @@ class PartitionScan:
         """
         none_repeated = np.zeros(len(self.events["offset"]), dtype=bool)
         if not len(none_repeated):
-            return ScannedEvents(none_repeated, self.before)
+            return none_repeated, self.before
         if self._is_all_new():
-            return ScannedEvents(none_repeated, self._after_new_events())
+            return none_repeated, self._after_new_events()
         return self._observe_each()
 
     def _is_all_new(self) -> bool:
@@ -180,7 +167,7 @@ class PartitionScan:
                 ended.insert(0, previous)
         return ended
 
-    def _observe_each(self) -> ScannedEvents:
+    def _observe_each(self) -> tuple[Flags, HighWater | None]:
         """Observe the events one by one."""
         names = ("position_key", "row_key", "ts_ms", "server_id")
         columns = (self.events[name].tolist() for name in names)
@@ -193,7 +180,7 @@ class PartitionScan:
             detector, start = RedeliveryDetector.from_high_water(self.before, self.compression), 0
         for i in range(start, len(events)):
             repeated[i] = detector.observe(events[i])
-        return ScannedEvents(repeated, detector.high_water())
+        return repeated, detector.high_water()
 
 
 def duplicate_ranges(partition: int, offsets: Longs, repeated: Flags) -> list[DuplicateRange]:

@@ -186,19 +186,19 @@ def _scan(
     details: EventDetails,
     compression: Compression,
 ) -> tuple[Rows, HighWater | None]:
-    """Scan successive events of a partition. Return as `ScannedEvents`, but `repeated` as numbers of rows.
+    """Scan successive events of a partition. Return as `PartitionScan.run`, but the numbers of the repeated rows.
 
     Redelivered events that cannot be decoded are among them.
     """
     changes = rows[_is_change(numbers["code"][rows])]
     events = {name: values[changes] for name, values in numbers.items()}
     known = None if before is None or before.snapshot is not None else before
-    found = PartitionScan(partition, events, known, details, compression).run()
-    high_water = found.high_water if len(changes) else before
+    repeated, reached = PartitionScan(partition, events, known, details, compression).run()
+    high_water = reached if len(changes) else before
     bad = _repeated_bad(numbers, rows, known)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:
         bad = bad[~_are_later(numbers["offset"][bad], high_water.position.gtid, partition, details)]
-    return np.concatenate([changes[found.repeated], bad]), high_water
+    return np.concatenate([changes[repeated], bad]), high_water
 
 
 def _repeated_bad(numbers: Mapping[str, Longs], rows: Rows, before: HighWater | None) -> Rows:

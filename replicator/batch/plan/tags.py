@@ -20,7 +20,7 @@ from replicator.batch.context import MirrorContext
 from replicator.batch.plan.places import first_offsets
 from replicator.batch.plan.segments import cut_task
 from replicator.batch.state.tagging import PendingTag
-from replicator.batch.task import Segment, TableAwaits, TableTask
+from replicator.batch.task import Segment, TableTask
 from replicator.decode.schemas.versions import Longs, Places
 from replicator.errors import CommitConflict
 from replicator.lake.catalog.tables import LakeTable
@@ -29,10 +29,6 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.roles import COMMIT_ORDER, LakeRole
 from replicator.model.table import TableId
 from replicator.schema.history.order import binlog_key
-
-
-class TagAwaited(TableAwaits):
-    """A table reached the position of a tag in some of its partitions; for the others it is not proven yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.plan.segments import schema_segments
-from replicator.batch.plan.tags import TagAwaited, TagPoint, has_all_before, has_earlier_schema, settle
+from replicator.batch.plan.tags import TagPoint, has_all_before, has_earlier_schema, settle
 from replicator.batch.state.tagging import PendingTag
 from replicator.batch.steps.follow import follow_rename, follow_schema
-from replicator.batch.task import Segment, TableTask
+from replicator.batch.task import Segment, TableAwaits, TableTask
 from replicator.model.table import TableId
 
 
@@ -15,7 +15,7 @@ def pass_tag(context: MirrorContext, point: TagPoint) -> list[TableTask]:
     """Make the tag if it can be made, and return what is left of the task.
 
     Raises:
-        TagAwaited: the table must not pass the position of the tag yet.
+        TableAwaits: the table must not pass the position of the tag yet.
         SchemaError, CommitConflict, LakeUnavailable: as `apply_task`; the table is not tagged.
     """
     table, tag, applied = point.whole.table, point.tag, _has_applied(context, point.earlier)
@@ -30,7 +30,7 @@ def pass_tag(context: MirrorContext, point: TagPoint) -> list[TableTask]:
     if context.tagging.awaited_by(table) is not None:
         if not has_all_before(context, table, point.whole.topic, tag, point.reached):
             tag.holds = True
-            raise TagAwaited
+            raise TableAwaits
         tag_table(context, point.whole, tag)
     return [point.later]
 

@@ -69,18 +69,17 @@ def events_with(rows: list[int]) -> list[EventPosition]:
 def test_high_water_mark_is_the_same_for_arrays_and_single_events(count: int, cut: int) -> None:
     events = events_with([3, count])
     first, second = events[:cut], events[cut:]
-    before = scan(first, None).run().high_water
-    found = scan(second, before).run()
-    flags, high_water = found.repeated, found.high_water
+    before = scan(first, None).run()[1]
+    flags, high_water = scan(second, before).run()
     expected_flags, expected = observed(second, observed(first, None)[1] if first else None)
     assert (flags.tolist(), high_water) == (expected_flags, expected)
 
 
 def test_source_is_asked_once_for_a_long_replay_at_one_position() -> None:
     events, source = events_with([60_000]), Source()
-    before = scan(events, None, source).run().high_water
+    before = scan(events, None, source).run()[1]
     assert source.asked == 0
-    flags = scan(events[100:], before, source).run().repeated
+    flags = scan(events[100:], before, source).run()[0]
     assert flags.all()
     assert source.asked == 1
 
