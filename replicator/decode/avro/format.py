@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from replicator.decode.avro.parser import NO_WRITER, AvroParser, AvroWriterSchema
+from replicator.decode.avro.parser import NO_WRITER, AvroParser
 from replicator.decode.avro.schema import Writer, key_names, parse_writer_schema, read_record, source_names
 from replicator.decode.connect_schema import table_of
+from replicator.decode.decoding import WriterSchema
 from replicator.decode.event_format import CarriedSchema, EventFormat
 from replicator.errors import DecodeError, MissingSchema, UnknownWriter, UnsupportedChange
 from replicator.model.document import Document
@@ -49,9 +50,7 @@ class AvroFormat(EventFormat):
     def definitions_in(self, value: bytes) -> list[TableDefinition]:
         return definitions_of(self._record(value))
 
-    def writer_schema(
-        self, table: TableId, carried: CarriedSchema, history: SchemaHistory
-    ) -> AvroWriterSchema:
+    def writer_schema(self, table: TableId, carried: CarriedSchema, history: SchemaHistory) -> WriterSchema:
         read, columns = parse_writer_schema(self._text(carried.schema_id), flattened=self.flattened)
         if self.refuse_defaults and read.defaulted:
             raise UnsupportedChange(
@@ -63,7 +62,7 @@ class AvroFormat(EventFormat):
         columns = source_names(columns, _declared_names(history, carried.version_in(history)))
         key = key_names(self._text(_schema_id(carried.key)), columns) if carried.key else ()
         schema = TableSchema(columns, key).without_reserved()
-        return AvroWriterSchema(schema, carried.schema_id, writer=read)
+        return WriterSchema(schema, carried.schema_id)
 
     def missing_schema(self, table: TableId, reasons: Sequence[str]) -> MissingSchema:
         if reasons:

@@ -27,7 +27,6 @@ NO_WRITER: Final = -1
 """Writer schema id of records that are not in Confluent's wire format."""
 
 _NOT_CONFLUENT: Final = "not in Confluent's wire format"
-_NO_SCHEMA: Final = Writer("")
 _NOT_AVRO: Final = "not Avro of its writer schema"
 _TEXT: Final = pa.string()
 _FLAT: Final = {
@@ -40,18 +39,11 @@ _SCHEMAS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class AvroWriterSchema(WriterSchema):
-    """An Avro writer schema; its id in the registry is the `fingerprint`."""
-
-    writer: Writer = _NO_SCHEMA
-
-
-@dataclass(frozen=True, slots=True)
 class AvroParser:
-    """The `EventParser` of Avro.
+    """The `EventParser` of Avro. The `fingerprint` of a `WriterSchema` is its id in the registry.
 
     Attributes:
-        writers: schema id → writer schema, for the schemas of which source blocks can be read.
+        writers: schema id → writer schema, for the schemas of which events can be read.
     """
 
     writers: Mapping[int, Writer] = field(default_factory=dict)
@@ -74,8 +66,7 @@ class AvroParser:
 
     def parse(self, values: pa.BinaryArray, writer_schema: WriterSchema, decoding: Decoding) -> ParsedEvents:
         before = writer_schema.before_columns(for_changelog=decoding.for_changelog)
-        writer = writer_schema.writer if isinstance(writer_schema, AvroWriterSchema) else _NO_SCHEMA
-        return parse(values, writer, writer_schema.schema.columns, before)
+        return parse(values, self.writers[writer_schema.fingerprint], writer_schema.schema.columns, before)
 
     def unknown(self, values: pa.BinaryArray, decoding: Decoding) -> pa.StringArray:
         return pc.if_else(pc.equal(writer_ids(values), NO_WRITER), _NOT_CONFLUENT, decoding.undecodable)
@@ -96,16 +87,16 @@ def writer_ids(values: pa.BinaryArray) -> pa.Int64Array:
 
 def sources(values: pa.BinaryArray, writer: Writer) -> Sources:
     """Return the source blocks of events of one writer schema; null for what is no such event."""
-    if writer.metadata_fields is None:
-        return _source(pc.struct_field(_events(values, writer, {"source": SOURCE_TYPES}), "source"))
-    return _source(_events(values, writer, _FLAT), "__source_")
+    if writer.flattened:
+        return _source(_events(values, writer, _FLAT), "__source_")
+    return _source(pc.struct_field(_events(values, writer, {"source": SOURCE_TYPES}), "source"))
 
 
 def parse(
     values: pa.BinaryArray, writer: Writer, columns: Sequence[Column], before_columns: Sequence[Column]
 ) -> ParsedEvents:
     """Parse events of one writer schema; of the images, only these columns are read."""
-    if writer.metadata_fields is not None:
+    if writer.flattened:
         return _flat_events(values, writer, columns)
     wanted = {
         "before": _row_of(before_columns),

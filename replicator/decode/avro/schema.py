@@ -169,12 +169,12 @@ class Writer:
     Attributes:
         written: what determines the layout of the bytes, as Avro JSON.
         defaulted: nullable columns that have a default.
-        metadata_fields: the metadata fields of a flattened event; None for an envelope.
+        flattened: whether events are rows and not envelopes; see `model.events`.
     """
 
     written: str
     defaulted: tuple[str, ...] = ()
-    metadata_fields: tuple[str, ...] | None = None
+    flattened: bool = False
 
 
 def parse_writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, tuple[Column, ...]]:
@@ -211,8 +211,7 @@ def parse_writer_schema(text: str, *, flattened: bool = False) -> tuple[Writer, 
     checked_schema(written)
     _check_distinct(columns)
     mapping.check_columns(columns)
-    metadata_fields = tuple(sorted(METADATA_FIELDS & fields.keys())) if flattened else None
-    return Writer(json.dumps(written), defaulted, metadata_fields), columns
+    return Writer(json.dumps(written), defaulted, flattened), columns
 
 
 def key_names(text: str, columns: Iterable[Column]) -> tuple[str, ...]:

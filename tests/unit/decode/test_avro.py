@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from replicator.decode.avro.parser import AvroParser, AvroWriterSchema
-from replicator.decode.avro.schema import parse_writer_schema
+from replicator.decode.avro.parser import AvroParser
+from replicator.decode.avro.schema import Writer, parse_writer_schema
 from replicator.decode.decoder import Decoder
-from replicator.decode.decoding import Decoding
+from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.model.batch_stats import UNDECODABLE, UNKNOWN_SCHEMA
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableSchema
@@ -22,20 +22,22 @@ from tests.support.decoding import records, rows_of
 RANGES = (OffsetRange("shop.shop.t", 0, 0, 1_000_000),)
 
 
-def writer_schema_of(schema: Any, number: int) -> AvroWriterSchema:
-    writer, columns = parse_writer_schema(json.dumps(schema))
-    return AvroWriterSchema(TableSchema(columns, ("id",)), number, writer=writer)
+WRITERS: dict[int, Writer] = {}
+
+
+def writer_schema_of(schema: Any, number: int) -> WriterSchema:
+    WRITERS[number], columns = parse_writer_schema(json.dumps(schema))
+    return WriterSchema(TableSchema(columns, ("id",)), number)
 
 
 def decoded(
-    writer_schemas: Sequence[AvroWriterSchema],
+    writer_schemas: Sequence[WriterSchema],
     *values: bytes | None,
     changelog: bool = True,
     undecodable: str = UNKNOWN_SCHEMA,
 ) -> list[Any]:
     decoding = Decoding(tuple(writer_schemas), writer_schemas[-1].schema, changelog, undecodable)
-    writers = {e.fingerprint: e.writer for e in writer_schemas}
-    return rows_of(Decoder(AvroParser(writers), decoding, RANGES).decode(records(*values)))
+    return rows_of(Decoder(AvroParser(WRITERS), decoding, RANGES).decode(records(*values)))
 
 
 def test_decode_reads_values_of_every_avro_type() -> None:
