@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from replicator.decode.decoding import Decoding, WriterSchema
+from replicator.decode.event_format import EventParser
 from replicator.decode.event_frame import frame, frame_schema, in_range_end
-from replicator.decode.event_parser import EventParser
 from replicator.decode.parsed import ParsedEvents
 from replicator.decode.records import SparkRecords, values_of, without_tombstones
 from replicator.decode.row_images import Images, images

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from replicator.decode.decoding import WriterSchema
-from replicator.decode.event_parser import EventParser
+import pyarrow as pa
+
+from replicator.decode.decoding import Decoding, WriterSchema
+from replicator.decode.parsed import ParsedEvents, Sources
 from replicator.decode.records import Records
 from replicator.errors import MissingSchema
 from replicator.model.position import SourcePosition, binlog_number
-from replicator.model.table import TableId
+from replicator.model.table import TableId, TableSchema
 from replicator.schema.history.versions import SchemaHistory, TableDefinition
 
 _FLAT: Final = "__"
@@ -84,6 +86,37 @@ class CarriedSchema:
     def version_in(self, history: SchemaHistory) -> int | None:
         """Return the index of the version to which the first event belongs; None without a position."""
         return None if self.position is None else history.index_of(self.position, self.ts_ms)
+
+
+class EventParser(Protocol):
+    """Reads the values of records, which are no tombstones; it runs in Spark's Python workers too.
+
+    Implementations can be pickled, and keep no state.
+    """
+
+    def schema_ids(self, values: pa.BinaryArray) -> pa.Int64Array:
+        """Return the id of each event's schema; `EventFormat.no_schema` if it neither carries nor names one."""
+        ...
+
+    def belongs(self, values: pa.BinaryArray, writer_schema: WriterSchema) -> pa.BooleanArray:
+        """Return whether events have the schema of `writer_schema`, whatever its range of positions."""
+        ...
+
+    def sources(self, values: pa.BinaryArray) -> Sources:
+        """Return the source blocks of events of any schema; null where there is none."""
+        ...
+
+    def parse(self, values: pa.BinaryArray, writer_schema: WriterSchema, decoding: Decoding) -> ParsedEvents:
+        """Parse events that belong to a writer schema."""
+        ...
+
+    def unknown(self, values: pa.BinaryArray, decoding: Decoding) -> pa.StringArray:
+        """Return why events with a schema that is not in `decoding` cannot be read."""
+        ...
+
+    def unreadable(self, schema: TableSchema, decoding: Decoding) -> str:
+        """Return the verdict on events with a value that its column cannot have."""
+        ...
 
 
 class EventFormat(Protocol):

@@ -7,7 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.batch.task import Segment
-from replicator.decode.event_parser import EventParser
+from replicator.decode.event_format import EventParser
 from replicator.decode.records import values_of
 from replicator.decode.schemas.discovery import parser_for
 from replicator.decode.schemas.versions import Longs, Places

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.decode.decoding import WriterSchema
-from replicator.decode.event_format import CarriedSchema, EventFormat
-from replicator.decode.event_parser import EventParser
+from replicator.decode.event_format import CarriedSchema, EventFormat, EventParser
 from replicator.decode.parsed import SOURCE_TYPES
 from replicator.decode.records import Records, values_of
 from replicator.decode.schemas.histories import SchemaHistories
