@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -35,15 +34,6 @@ from replicator.model.roles import LakeRole
 from replicator.model.snapshot import Truncate
 from replicator.model.table import TableSchema
 from replicator.schema.history.versions import SchemaHistory, SchemaVersion
-
-
-class TableKind(Enum):
-    """The lake tables that a source table has."""
-
-    MIRRORED = auto()
-    """A mirror, and a changelog unless it is switched off."""
-    CHANGELOG_ONLY = auto()
-    """A changelog and no mirror: the table has no key, and is configured so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +115,7 @@ class TableBatch:
     Attributes:
         events: the events to apply.
         stats: statistics of all events of the task.
+        has_mirror: whether the table has a mirror; otherwise it has no key, and is configured to have a changelog only.
         changelog, mirror: the lake tables to write, with the batch's schema; None before `evolve_tables`, and for a
             table that is not written.
         user_columns: the columns of the mirror that others added.
@@ -135,7 +126,7 @@ class TableBatch:
     schema: BatchSchema
     events: MaterializedEvents
     stats: BatchStats
-    kind: TableKind = TableKind.MIRRORED
+    has_mirror: bool = True
     changelog: LakeTable | None = None
     mirror: LakeTable | None = None
     user_columns: tuple[str, ...] = ()

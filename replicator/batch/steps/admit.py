@@ -7,7 +7,7 @@ from replicator.batch.plan.renames import lost_name
 from replicator.batch.steps.decode import current_schema
 from replicator.batch.steps.unclear_values import find_misread, refuse_unclear_keys
 from replicator.batch.task import Segment
-from replicator.batch.values import DecodedBatch, TableBatch, TableKind
+from replicator.batch.values import DecodedBatch, TableBatch
 from replicator.errors import UnknownPast, UnorderedTruncate, UnsupportedChange
 from replicator.model.batch_stats import BatchStats, EarliestEvent
 from replicator.model.snapshot import Truncate
@@ -34,8 +34,8 @@ def admit(decoded: DecodedBatch) -> TableBatch | None:
     if stats.changes and not stats.begins_with_snapshot:
         _check_beginning(segment)
     schema = decoded.schema or current_schema(segment)
-    batch = TableBatch(segment, schema, decoded.good_events(), stats, _table_kind(segment, schema.source))
-    if batch.kind is TableKind.MIRRORED:
+    batch = TableBatch(segment, schema, decoded.good_events(), stats, _has_mirror(segment, schema.source))
+    if batch.has_mirror:
         _refuse_unordered_truncate(segment, stats)
     refuse_unclear_keys(batch)
     check_followed(batch)
@@ -93,7 +93,7 @@ def _is_before_all(truncate: Truncate, earliest: EarliestEvent | None) -> bool:
     return earliest is not None and start.is_before(earliest.position, earliest.ts_ms)
 
 
-def _table_kind(segment: Segment, schema: TableSchema) -> TableKind:
+def _has_mirror(segment: Segment, schema: TableSchema) -> bool:
     """Return whether the table has a mirror; one without a key may be configured to have a changelog only.
 
     Raises:
@@ -102,7 +102,7 @@ def _table_kind(segment: Segment, schema: TableSchema) -> TableKind:
     """
     table, progress = segment.table, segment.progress
     if not schema.columns:
-        return TableKind.CHANGELOG_ONLY if progress.mirror is None else TableKind.MIRRORED
+        return progress.mirror is not None
     alone = not schema.key and segment.options.keyless == "changelog"
     if progress.stands_alone and not alone:
         raise UnknownPast(
@@ -116,4 +116,4 @@ def _table_kind(segment: Segment, schema: TableSchema) -> TableKind:
             f'set keyless = "identity" under [[table]] name = "{table}" to continue its mirror, or drop the '
             f"table in the lake (replicator drop {table}) and start again",
         )
-    return TableKind.CHANGELOG_ONLY if alone else TableKind.MIRRORED
+    return not alone

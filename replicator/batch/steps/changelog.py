@@ -5,7 +5,7 @@ from typing import Any
 
 from replicator import failpoints
 from replicator.batch.events.changelog_rows import changelog_rows, driver_changelog_rows
-from replicator.batch.values import TableBatch, TableKind
+from replicator.batch.values import TableBatch
 from replicator.lake.catalog.tables import LakeTable
 from replicator.lake.commit import Staged
 from replicator.lake.files.data_files import cast_to_table, stage_data
@@ -26,7 +26,7 @@ def write_changelog(batch: TableBatch) -> None:
     if table is None:
         return
     target = batch.target(LakeRole.CHANGELOG, table)
-    marker = replace(batch.next_marker(target.base), alone=batch.kind is TableKind.CHANGELOG_ONLY)
+    marker = replace(batch.next_marker(target.base), alone=not batch.has_mirror)
     staged = _staged(batch, table, marker.sequence) if batch.stats.changes else Staged()
     failpoints.reach("after-changelog-files")
     staged = replace(staged, properties=batch.restatement(LakeRole.CHANGELOG, marker.sequence))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from replicator.batch.evolution.followed_statements import refuse_late_events
 from replicator.batch.evolution.keeper import TableKeeper
-from replicator.batch.values import TableBatch, TableKind
+from replicator.batch.values import TableBatch
 from replicator.model.roles import LakeRole
 
 
@@ -20,7 +20,7 @@ def evolve_tables(batch: TableBatch) -> TableBatch:
     """
     keeper = TableKeeper(batch.context, batch.task.table, batch.options, batch.schema)
     changelog = keeper.keep(LakeRole.CHANGELOG) if batch.options.changelog else None
-    mirror = keeper.keep(LakeRole.MIRROR) if batch.kind is TableKind.MIRRORED else None
+    mirror = keeper.keep(LakeRole.MIRROR) if batch.has_mirror else None
     users = () if mirror is None else mirror.user_columns()
     evolved = replace(batch, changelog=changelog, mirror=mirror, user_columns=users)
     refuse_late_events(evolved)

@@ -15,7 +15,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from replicator.batch.events.executors import DriverEvents
-from replicator.batch.values import Misread, TableBatch, TableKind
+from replicator.batch.values import Misread, TableBatch
 from replicator.errors import UnknownValues
 from replicator.model.reread import KeySpan, Narrowed
 from replicator.model.table import Column
@@ -38,7 +38,7 @@ def find_misread(batch: TableBatch) -> Misread | None:
     Raises:
         UnknownValues: there are some, and tables are read again on command only.
     """
-    if batch.kind is not TableKind.MIRRORED:
+    if not batch.has_mirror:
         return None
     schema, config = batch.schema.source, batch.context.config
     texts = [c.name for c in schema.columns if c.encoding in LOSSY_TEXTS and c.transform is None]
