@@ -17,7 +17,7 @@ from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.event_format import EventParser
 from replicator.decode.event_frame import frame, frame_schema, in_range_end
 from replicator.decode.parsed import ParsedEvents
-from replicator.decode.records import SparkRecords, values_of, without_tombstones
+from replicator.decode.records import SparkRecords, each_part, values_of, without_tombstones
 from replicator.decode.row_images import Images, images
 from replicator.decode.schemas.versions import Mask, Places, is_in_range
 from replicator.model.commit_marker import OffsetRange
@@ -54,7 +54,7 @@ class Decoder:
 
     def frame(self, records: SparkRecords) -> DataFrame:
         """Return the decoded frame of records, decoded by Spark's workers."""
-        return records.mapped(self.decode, self.schema)
+        return records.run(partial(each_part, self.decode), self.schema)
 
     def _decode_piece(self, records: pa.Table, schema: pa.Schema) -> pa.Table:
         last = in_range_end(records, self.ranges)

@@ -17,7 +17,7 @@ from pyspark.util import PythonEvalType
 
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.common import quoted
-from replicator.sources.change_log import RECORDS, ChangeLog, LogPart
+from replicator.sources.change_log import ChangeLog, LogPart
 
 Summary = Callable[[pa.Table], pa.Table]
 """A function of records without tombstones that can be pickled."""
@@ -53,26 +53,12 @@ class SparkRecords:
     ranges: Sequence[OffsetRange]
 
     def summarized(self, summary: Summary, schema: pa.Schema) -> pa.Table:
-        return self.mapped(summary, schema).toArrow()
-
-    def mapped(self, function: Summary, schema: pa.Schema) -> DataFrame:
-        """Return the rows, of `schema`, that `function` returns for each part, without tombstones. Lazy."""
-        return self.run(partial(_each_part, partial(_of_events, function)), schema)
+        return self.run(partial(each_part, partial(_of_events, summary)), schema).toArrow()
 
     def run(self, function: OfTask, schema: pa.Schema) -> DataFrame:
         """Return the rows, of `schema`, of a function that gets all records of a Spark task, a part at a time. Lazy."""
         tasks = self.spark.sparkContext.defaultParallelism
         return run_on_parts(self.spark, self.log.parts(self.ranges, tasks), function, schema)
-
-
-def mapped_parts(
-    spark: SparkSession,
-    parts: Sequence[LogPart],
-    function: Callable[[pa.Table], pa.Table],
-    schema: pa.Schema,
-) -> DataFrame:
-    """Return the rows, of `schema`, that a function returns for each batch of records of some parts. Lazy."""
-    return run_on_parts(spark, parts, partial(_each_part, function), schema)
 
 
 def run_on_parts(
@@ -90,23 +76,6 @@ def _read_parts(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from function(parts[number]())
-
-
-def few_records(log: ChangeLog, ranges: Sequence[OffsetRange]) -> pa.Table:
-    """Return few records of a log (`RECORDS`) without a Spark job.
-
-    Raises:
-        LogUnavailable: the log does not answer.
-        DataLossError: records of a range are no longer in the log.
-    """
-    return pa.Table.from_batches((batch for part in log.parts(ranges, 1) for batch in part()), RECORDS)
-
-
-def mapped_in_workers(
-    frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema
-) -> DataFrame:
-    """Return the rows, of `schema`, that a function that can be pickled returns for each part of a frame. Lazy."""
-    return run_in_workers(frame, partial(_each_part, function), schema)
 
 
 def run_in_workers(frame: DataFrame, function: OfTask, schema: pa.Schema) -> DataFrame:
@@ -135,8 +104,9 @@ def _of_events(function: Summary, records: pa.Table) -> pa.Table:
     return function(without_tombstones(records))
 
 
-def _each_part(
+def each_part(
     function: Callable[[pa.Table], pa.Table], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a function returns for each part of a Spark task; `partial` makes an `OfTask` of it."""
     for batch in batches:
         yield from function(pa.Table.from_batches([batch])).to_batches()

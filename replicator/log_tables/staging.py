@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 
-from replicator.decode.records import mapped_parts, run_on_parts
+from replicator.decode.records import each_part, run_on_parts
 from replicator.jvm.spark import local_frame
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.arrow_schemas import arrow_schema
@@ -118,7 +118,8 @@ def _by_spark(
 ) -> StagedRows:
     noted = noted_in(lake.spark.sparkContext)
     schema = arrow_schema(table.schema_json())
-    rows = mapped_parts(lake.spark, records, partial(_good, decoding, schema, event_time, noted), schema)
+    good = partial(_good, decoding, schema, event_time, noted)
+    rows = run_on_parts(lake.spark, records, partial(each_part, good), schema)
     data = list(stage_data(lake, table, as_table(lake, table, rows)))
     return StagedRows(data, noted.value, _bad_events(lake, decoding, records, noted.value))
 
@@ -126,7 +127,8 @@ def _by_spark(
 def _bad_events(
     lake: Lake, decoding: LogDecoding, records: Sequence[LogPart], notes: Notes
 ) -> DataFrame | None:
-    return mapped_parts(lake.spark, records, partial(_bad, decoding), BAD) if notes.bad else None
+    bad = partial(each_part, partial(_bad, decoding))
+    return run_on_parts(lake.spark, records, bad, BAD) if notes.bad else None
 
 
 def _good(

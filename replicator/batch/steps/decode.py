@@ -23,7 +23,7 @@ from replicator.config import TableOptions
 from replicator.decode.decoder import Decoder
 from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.event_frame import EVENT_DETAILS
-from replicator.decode.records import DriverRecords, few_records
+from replicator.decode.records import DriverRecords
 from replicator.decode.schemas.resolution import ResolvedSchema
 from replicator.errors import MissingKey, MissingSchema, UnknownWriter
 from replicator.jvm.spark import local_frame
@@ -33,6 +33,7 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import Column, TableSchema
 from replicator.model.types import STRING
 from replicator.schema.history.versions import BEGINNING, SchemaHistory, SchemaVersion
+from replicator.sources.change_log import RECORDS
 
 _FIRST_EVENTS: Final = 50
 """Number of events, in all, that are examined before the others are decoded."""
@@ -148,7 +149,8 @@ def _fetch_first_events(segment: Segment) -> pa.Table:
     each = -(-_FIRST_EVENTS // len(task.ranges))
     heads = [replace(r, end=min(r.end, r.start + each)) for r in task.ranges]
     if task.records is None:
-        first = few_records(context.log, heads)
+        parts = context.log.parts(heads, 1)
+        first = pa.Table.from_batches((batch for part in parts for batch in part()), RECORDS)
     else:
         partition, offset = pc.field("partition"), pc.field("offset")
         inside = [(partition == r.partition) & (offset < r.end) for r in heads]

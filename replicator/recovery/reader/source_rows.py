@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from replicator.arrow_types import arrow_type
 from replicator.config import SourceConfig
-from replicator.decode.records import mapped_in_workers
+from replicator.decode.records import each_part, run_in_workers
 from replicator.decode.transforms import transformed
 from replicator.errors import ColumnsDiffer
 from replicator.jvm.json_columns import compact_json
@@ -65,7 +65,7 @@ def read_rows(
     if any(column.transform is not None for _, column in columns):
         kinds = tuple((source.column.type, column) for source, column in columns)
         schema = pa.schema([(column.name, arrow_type(column.type)) for _, column in columns])
-        rows = mapped_in_workers(rows, partial(_transformed_rows, kinds, schema), schema)
+        rows = run_in_workers(rows, partial(each_part, partial(_transformed_rows, kinds, schema)), schema)
     return rows.select(
         *(F.col(quoted(c.name)).cast(spark_sql_name(c.type)).alias(c.name) for _, c in columns)
     )
