@@ -4,7 +4,6 @@ A tag is recorded as a property of the `_ops` namespace, from the request to the
 schemas/tag-v1.json. The tagged snapshots themselves are Iceberg tags of the lake tables.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +16,11 @@ from pydantic import AfterValidator, Field
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import FILE_SHIFT, binlog_number
-from replicator.model.recorded import Part, versioned
+from replicator.model.recorded import Record, versioned
 
 TAG_KEY: Final = "replicator.tag."
 """Prefix of the properties of the `_ops` namespace that each describe a tag; the rest is the tag's name."""
 
-_VERSION: Final = 1
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _RESERVED: Final = frozenset({"main"})
 _SCHEDULED: Final = "auto-%Y%m%dT%H%M%SZ"
@@ -89,8 +87,8 @@ def _possible(point: TagPoint | None) -> TagPoint | None:
 
 
 @dataclass(frozen=True, slots=True)
-class TagRecord(Part):
-    """A tag as it is recorded in the lake.
+class TagRecord(Record):
+    """A tag as it is recorded in the lake; its name is that of the property.
 
     Attributes:
         name: the name of the tag in every lake table.
@@ -105,6 +103,7 @@ class TagRecord(Part):
     """
 
     WHAT = "the record of a tag"
+    SEPARATORS = (",", ":")
     name: Annotated[str, Field(exclude=True)]
     state: TagState
     requested_ms: int
@@ -134,19 +133,6 @@ class TagRecord(Part):
         names = tuple(sorted(left_out))
         return replace(self, state=TagState.COMPLETE, completed_ms=now_ms, left_out=_shortened(names))
 
-    def to_json(self) -> str:
-        """Return it as one line of JSON, without the name."""
-        return json.dumps({"version": _VERSION, **self.values()}, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, name: str, text: str) -> "TagRecord":
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: a newer version of the engine wrote it.
-        """
-        return cls.of_values({**versioned(text, f"tag {name}", _VERSION), "name": name})
-
 
 def recorded_tags(properties: Mapping[str, str]) -> list[TagRecord]:
     """Return the tags that properties of the `_ops` namespace describe, oldest first.
@@ -154,10 +140,9 @@ def recorded_tags(properties: Mapping[str, str]) -> list[TagRecord]:
     Raises:
         ValueError: a newer version of the engine wrote one.
     """
+    names = {key.removeprefix(TAG_KEY): text for key, text in properties.items() if key.startswith(TAG_KEY)}
     found = [
-        TagRecord.from_json(key.removeprefix(TAG_KEY), value)
-        for key, value in properties.items()
-        if key.startswith(TAG_KEY)
+        TagRecord.of_values({**versioned(text, f"tag {name}"), "name": name}) for name, text in names.items()
     ]
     return sorted(found, key=lambda tag: (tag.requested_ms, tag.name))
 

@@ -36,7 +36,7 @@ from replicator.model.reread import KeySpan, Narrowed, Request, StagingState, ne
 from replicator.model.seen_transactions import SeenNumbers, SeenTransactions
 from replicator.model.snapshot import SnapshotRead, Truncate
 from replicator.model.table import TableId
-from replicator.model.tags import TagPoint, TagRecord, TagState
+from replicator.model.tags import TAG_KEY, TagPoint, TagRecord, TagState, recorded_tags
 from replicator.model.verified import CheckHistory, PastCheck, VerifiedTable
 from replicator.pipelines.costs import Costs
 from replicator.pipelines.inputs.boundary import Boundary
@@ -119,7 +119,7 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
         CheckHistory(TABLE, (PastCheck("equal", "b.000001:4", 1, 2, 3),)).to_json(),
     ),
     "TagRecord": (
-        lambda text: TagRecord.from_json("t", text),
+        lambda text: recorded_tags({TAG_KEY + "t": text})[0],
         TagRecord(
             "t", TagState.COMPLETE, 1, point=TagPoint("b.000001", 4, "a:1", 5), left_out=("x",)
         ).to_json(),
