@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,9 @@ SOURCE_TYPES: Mapping[str, pa.DataType] = {
     name: {"string": pa.string(), "long": pa.int64(), "int": pa.int32()}[kind] for name, kind in SOURCE_FIELDS
 }
 """The types of the arrays in `Sources`."""
+
+_NO_TEXT: Final = pa.scalar(None, pa.string())
+_REMEDY: Final = "; see `replicator check`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,5 +63,37 @@ class ParsedEvents:
 
     def with_error(self, condition: pa.BooleanArray, error: str) -> "ParsedEvents":
         """Return the events, with an error where `condition` is true and there is none yet."""
-        added = pc.if_else(condition, error, pa.scalar(None, pa.string()))
+        added = pc.if_else(condition, error, _NO_TEXT)
         return replace(self, error=pc.coalesce(self.error, added))
+
+
+def unflattened(
+    op: pa.StringArray,
+    deleted: pa.StringArray,
+    source: Sources,
+    values: Mapping[str, pa.Array],
+    error: pa.StringArray,
+) -> ParsedEvents:
+    """Return events from the columns of flattened ones (see `model.events`); `error` says which cannot be read.
+
+    An event that lacks required metadata gets an error. The row is the before-image of a delete, otherwise the
+    after-image.
+    """
+    no_position = pc.or_(pc.is_null(source["file"]), pc.is_null(source["pos"]))
+    lacking = [
+        pc.if_else(condition, f"{what}{_REMEDY}", _NO_TEXT)
+        for condition, what in (
+            (pc.is_null(op), "no __op in a flattened event"),
+            (pc.is_null(deleted), "no __deleted in a flattened event: deletes would be lost"),
+            (no_position, "no position in a flattened event"),
+        )
+    ]
+    is_deleted = pc.equal(deleted, "true")
+    return ParsedEvents(
+        op,
+        source,
+        pa.nulls(len(op), pa.int64()),
+        ParsedRow(pc.fill_null(is_deleted, fill_value=False), values),
+        ParsedRow(pc.fill_null(pc.invert(is_deleted), fill_value=False), values),
+        pc.coalesce(error, *lacking),
+    )

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from replicator.decode.avro.columns import Cursor, Reader, Wanted
 from replicator.decode.avro.schema import Writer, checked_schema
 from replicator.decode.decoding import Decoding, WriterSchema
-from replicator.decode.flattened import unflattened
-from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources
+from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources, unflattened
 from replicator.decode.transforms import is_blank
 from replicator.decode.values import wire_type
 from replicator.model.document import parse_json

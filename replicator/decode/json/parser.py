@@ -20,10 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.decode.decoding import Decoding, WriterSchema
-from replicator.decode.flattened import unflattened
 from replicator.decode.json.duck import queried, queried_objects, texts_of
 from replicator.decode.json.tokens import BARE, as_integers, is_quoted_before, is_text, unbare, wire_values
-from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources
+from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources, unflattened
 from replicator.decode.transforms import is_blank
 from replicator.decode.values import is_wide, wire_type
 from replicator.errors import DecodeError
