@@ -214,11 +214,6 @@ def _geometries(values: pa.StructArray, _: Column) -> pa.BinaryArray:
     return pa.array(map(ewkb, values.to_pylist()), pa.binary(), size=len(values))
 
 
-def _bits(values: pa.BinaryArray, _: Column) -> pa.BinaryArray:
-    """Reverse the bytes: BIT arrives little-endian, and MySQL prints it big-endian."""
-    return pa.array([None if v is None else v[::-1] for v in values.to_pylist()], pa.binary())
-
-
 def of_binary_decimals(values: pa.BinaryArray, column: Column) -> pa.Array:
     """Convert big-endian two's complement bytes to decimals, or to text if the lake has no decimal of that many digits.
 
@@ -280,7 +275,8 @@ _DECODERS: Final[dict[Encoding, Callable[[Any, Column], pa.Array]]] = {
     Encoding.NANOS: lambda values, _: _of_mysql(_thousandths(values), 1).cast(pa.timestamp("us")),
     Encoding.TIME_MILLIS: lambda values, _: pc.multiply(values, 1000),
     Encoding.TIME_NANOS: lambda values, _: _thousandths(values),
-    Encoding.BASE64_BITS: _bits,
+    # BIT arrives little-endian, and MySQL prints it big-endian.
+    Encoding.BASE64_BITS: lambda values, _: pc.binary_reverse(values),
     Encoding.BASE64_DECIMAL: of_binary_decimals,
     Encoding.YEAR: lambda values, _: pc.if_else(pc.equal(values, 1900), pa.scalar(0, values.type), values),
     Encoding.FLAG: _flags,
