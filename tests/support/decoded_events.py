@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from replicator.batch.events.statistics import collect_stats
 from replicator.model.batch_stats import BatchStats
 from replicator.model.commit_marker import HighWater, OffsetRange, PartitionProgress
-from replicator.model.position import FILE_SHIFT, SourcePosition
+from replicator.model.position import FILE_SHIFT
 
 TOPIC = "shop.shop.orders"
 CODES = {
@@ -49,16 +49,6 @@ class DecodedEvent:
     @property
     def row_key(self) -> int:
         return self.row * 2 + (0 if self.op in "dt" else 1)
-
-
-@dataclass(frozen=True)
-class Everywhere:
-    """All transactions are compressed, or none is."""
-
-    compressed: bool = False
-
-    def may_be_at(self, _: SourcePosition) -> bool:
-        return self.compressed
 
 
 def run(
@@ -112,7 +102,7 @@ def run(
         return whole.filter(inside)
 
     ranges = [OffsetRange(TOPIC, p, starts[p], next_offset[p]) for p in range(partitions)]
-    return collect_stats(stats_columns, ranges, before, details, Everywhere(compressed))
+    return collect_stats(stats_columns, ranges, before, details, lambda _: compressed)
 
 
 def changes(*positions: int) -> list[DecodedEvent]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replicator.batch.events.event_details import EventDetails, Longs
-from replicator.batch.events.redelivery import Compression, EventPosition, RedeliveryDetector
+from replicator.batch.events.redelivery import EventPosition, MayBeCompressed, RedeliveryDetector
 from replicator.model.batch_stats import DuplicateRange
 from replicator.model.commit_marker import HighWater
 from replicator.model.gtid import BLOCK, Transaction
@@ -29,21 +29,21 @@ class PartitionScan:
     Attributes:
         events: column → values: offset, position_key, row_key, ts_ms, server_id, gtid_origin, gtid_number.
         before: the high-water mark before these events.
-        compression: see `RedeliveryDetector`.
+        may_be_compressed: see `RedeliveryDetector`.
     """
 
     partition: int
     events: Mapping[str, Longs]
     before: HighWater | None
     details: EventDetails
-    compression: Compression
+    may_be_compressed: MayBeCompressed
 
     def run(self) -> tuple[Flags, HighWater | None]:
         """Return which events were delivered before, and the high-water mark after them; None if there are none at all.
 
         Raises:
             TransactionsNotNumbered, TransactionInterrupted: nothing tells whether an event was.
-            SourceUnavailable: see `Compression`.
+            SourceUnavailable: see `MayBeCompressed`.
         """
         none_repeated = np.zeros(len(self.events["offset"]), dtype=bool)
         if not len(none_repeated):
@@ -175,9 +175,9 @@ class PartitionScan:
         events = [EventPosition(*row, *more) for *row, more in zip(*columns, details, strict=True)]
         repeated = np.zeros(len(events), dtype=bool)
         if self.before is None:
-            detector, start = RedeliveryDetector.starting_at(events[0], self.compression), 1
+            detector, start = RedeliveryDetector.starting_at(events[0], self.may_be_compressed), 1
         else:
-            detector, start = RedeliveryDetector.from_high_water(self.before, self.compression), 0
+            detector, start = RedeliveryDetector.from_high_water(self.before, self.may_be_compressed), 0
         for i in range(start, len(events)):
             repeated[i] = detector.observe(events[i])
         return repeated, detector.high_water()

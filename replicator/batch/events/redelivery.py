@@ -32,8 +32,8 @@ rules that applies:
 5. Otherwise the event is repeated: one position has each row once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from replicator.errors import TransactionInterrupted, TransactionsNotNumbered
 from replicator.model.commit_marker import HighWater
@@ -41,16 +41,11 @@ from replicator.model.gtid import Transaction
 from replicator.model.position import PackedPosition, SourcePosition
 from replicator.model.seen_transactions import SeenTransactions
 
+MayBeCompressed = Callable[[SourcePosition], bool]
+"""Return whether a compressed transaction is, or may be, at a position.
 
-class Compression(Protocol):
-    """What is known of the source's compressed transactions."""
-
-    def may_be_at(self, position: SourcePosition) -> bool:
-        """Return whether a compressed transaction is, or may be, at a position.
-
-        Raises:
-            SourceUnavailable: it is not known yet; try again later.
-        """
+Raises SourceUnavailable if it is not known yet; try again later.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +87,26 @@ class RedeliveryDetector:
     Attributes:
         last: the furthest event.
         latest_ms: the latest source time seen, milliseconds since the epoch.
-        compression: asked only if nothing else tells whether an event is repeated.
+        may_be_compressed: asked only if nothing else tells whether an event is repeated.
         file: name of the binlog file of `last`, if known.
     """
 
     last: EventPosition
     latest_ms: int
-    compression: Compression
+    may_be_compressed: MayBeCompressed
     rows_ascending: bool = True
     is_replay: bool = False
     file: str | None = None
     transactions: SeenTransactions = field(default_factory=SeenTransactions)
 
     @classmethod
-    def starting_at(cls, event: EventPosition, compression: Compression) -> "RedeliveryDetector":
+    def starting_at(cls, event: EventPosition, may_be_compressed: MayBeCompressed) -> "RedeliveryDetector":
         """Return the state after the first event of a partition."""
         transactions = _with_event(SeenTransactions(), event)
-        return cls(event, event.ts_ms, compression, transactions=transactions)
+        return cls(event, event.ts_ms, may_be_compressed, transactions=transactions)
 
     @classmethod
-    def from_high_water(cls, high: HighWater, compression: Compression) -> "RedeliveryDetector":
+    def from_high_water(cls, high: HighWater, may_be_compressed: MayBeCompressed) -> "RedeliveryDetector":
         """Return the state after earlier batches."""
         packed, position = PackedPosition.pack(high.position, high.kind), high.position
         last = EventPosition(
@@ -125,7 +120,7 @@ class RedeliveryDetector:
         return cls(
             last=last,
             latest_ms=high.ts_ms,
-            compression=compression,
+            may_be_compressed=may_be_compressed,
             rows_ascending=high.rows_ascending,
             is_replay=high.is_replay,
             file=position.file,
@@ -200,7 +195,7 @@ class RedeliveryDetector:
             return event.tx_order > self.last.tx_order
         if self.rows_ascending and self.is_replay:
             return False
-        if not self.rows_ascending or self.compression.may_be_at(self._at(self.last)):
+        if not self.rows_ascending or self.may_be_compressed(self._at(self.last)):
             raise TransactionsNotNumbered(
                 f"changes at {self._at(event)} may be those of several statements of a compressed transaction, or may"
                 " have been sent again",

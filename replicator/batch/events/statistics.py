@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from replicator.batch.events.event_details import EventDetails, FetchDetails, Longs, Rows
 from replicator.batch.events.partition_scan import Flags, PartitionScan, duplicate_ranges
-from replicator.batch.events.redelivery import Compression, is_later_transaction
+from replicator.batch.events.redelivery import MayBeCompressed, is_later_transaction
 from replicator.decode.event_frame import EVENT_NUMBERS
 from replicator.model.batch_stats import (
     BAD_CODE,
@@ -53,7 +53,7 @@ def collect_stats(
     ranges: Sequence[OffsetRange],
     before: Mapping[int, PartitionProgress],
     fetch: FetchDetails,
-    compression: Compression,
+    may_be_compressed: MayBeCompressed,
 ) -> BatchStats:
     """Return the statistics of decoded events.
 
@@ -62,18 +62,20 @@ def collect_stats(
         ranges: the offset ranges of the events.
         before: partition → progress at the start of `ranges`.
         fetch: fetches details; it is called only if events must be observed one by one.
-        compression: see `RedeliveryDetector`.
+        may_be_compressed: see `RedeliveryDetector`.
 
     Raises:
         TransactionsNotNumbered, TransactionInterrupted: nothing tells whether an event was delivered before.
-        SourceUnavailable: see `Compression`.
+        SourceUnavailable: see `MayBeCompressed`.
     """
     numbers = {
         name: pc.fill_null(stats_columns.column(name), 0).to_numpy().astype(np.int64, copy=False)
         for name in EVENT_NUMBERS
     }
     details = EventDetails(stats_columns, fetch)
-    partitions = [_partition_stats(numbers, r, before.get(r.partition), details, compression) for r in ranges]
+    partitions = [
+        _partition_stats(numbers, r, before.get(r.partition), details, may_be_compressed) for r in ranges
+    ]
     codes = numbers["code"]
     good = codes < MESSAGE_CODE
     for found in partitions:
@@ -130,7 +132,7 @@ def _partition_stats(
     r: OffsetRange,
     before: PartitionProgress | None,
     details: EventDetails,
-    compression: Compression,
+    may_be_compressed: MayBeCompressed,
 ) -> _PartitionStats:
     rows = np.flatnonzero(numbers["partition"] == r.partition)
     rows = rows[np.argsort(numbers["offset"][rows], kind="stable")]
@@ -140,7 +142,7 @@ def _partition_stats(
     for part, snapshot in _parted_by_snapshots(numbers, rows):
         if snapshot is not None and high_water is not None:
             high_water = replace(high_water, snapshot=snapshot)
-        again, high_water = _scan(numbers, part, r.partition, high_water, details, compression)
+        again, high_water = _scan(numbers, part, r.partition, high_water, details, may_be_compressed)
         repeated_in.append(again)
     repeated = np.concatenate([rows[:0], *repeated_in])
     if high_water is not None and (codes >= BAD_CODE).any():
@@ -184,7 +186,7 @@ def _scan(
     partition: int,
     before: HighWater | None,
     details: EventDetails,
-    compression: Compression,
+    may_be_compressed: MayBeCompressed,
 ) -> tuple[Rows, HighWater | None]:
     """Scan successive events of a partition. Return as `PartitionScan.run`, but the numbers of the repeated rows.
 
@@ -193,7 +195,7 @@ def _scan(
     changes = rows[_is_change(numbers["code"][rows])]
     events = {name: values[changes] for name, values in numbers.items()}
     known = None if before is None or before.snapshot is not None else before
-    repeated, reached = PartitionScan(partition, events, known, details, compression).run()
+    repeated, reached = PartitionScan(partition, events, known, details, may_be_compressed).run()
     high_water = reached if len(changes) else before
     bad = _repeated_bad(numbers, rows, known)
     if len(bad) and high_water is not None and high_water.position.gtid is not None:

@@ -175,7 +175,7 @@ def _stats(
     columns = events.stats_columns(keys)
     try:
         return statistics.collect_stats(
-            columns, segment.task.ranges, before, fetch, segment.context.compression
+            columns, segment.task.ranges, before, fetch, segment.context.compression.may_be_at
         )
     except BaseException:
         events.release()

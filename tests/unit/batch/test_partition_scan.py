@@ -45,15 +45,15 @@ def scan(
     arrays["gtid_origin"] = np.array([hash(gtid.rpartition(":")[0]) for gtid in gtids], np.int64)
     arrays["gtid_number"] = np.array([int(gtid.rpartition(":")[2] or 0) for gtid in gtids], np.int64)
     details = EventDetails(table, lambda _, first, last: table.slice(first, last - first + 1))
-    return PartitionScan(0, arrays, before, details, source or Source())
+    return PartitionScan(0, arrays, before, details, (source or Source()).may_be_at)
 
 
 def observed(events: list[EventPosition], before: HighWater | None) -> tuple[list[bool], HighWater]:
     """Return the flags and the high-water mark of a detector that observes each event."""
     if before is None:
-        detector, flags = RedeliveryDetector.starting_at(events[0], Source()), [False]
+        detector, flags = RedeliveryDetector.starting_at(events[0], Source().may_be_at), [False]
     else:
-        detector, flags = RedeliveryDetector.from_high_water(before, Source()), []
+        detector, flags = RedeliveryDetector.from_high_water(before, Source().may_be_at), []
     flags += [detector.observe(event) for event in events[len(flags) :]]
     return flags, detector.high_water()
 
