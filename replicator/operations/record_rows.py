@@ -24,8 +24,6 @@ from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.settings import connect_client, connector_config, kafka_log, secrets_in
 from replicator.sources.connector.state import failure_hint
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
-from replicator.sources.mysql.connection import connect
-from replicator.sources.mysql.tables import included_tables
 
 _POLL_S: Final = 0.5
 _MARK: Final = "-rows-"
@@ -39,6 +37,9 @@ def lacking_tables(config: Config, archive: Storage) -> list[TableId]:
         SourceError: the source cannot be queried.
         ArchiveError: the archive cannot be read.
     """
+    # SQLAlchemy takes a second to import.
+    from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+
     reader = ArchiveReader(archive)
     begun, known = Beginnings(reader), set(reader.topics())
     prefix = reader.manifest.topic_prefix
@@ -71,10 +72,15 @@ def archived_rows(
     Raises:
         SourceError: the source does not answer.
     """
+    # SQLAlchemy takes a second to import.
+    from sqlalchemy import text  # noqa: PLC0415
+
+    from replicator.sources.mysql.connection import connect  # noqa: PLC0415
+
     with connect(config.source) as connection:
-        [[server_id, ts_ms]] = connection.rows(
-            "SELECT @@server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
-        )
+        server_id, ts_ms = connection.execute(
+            text("SELECT @@server_id, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")
+        ).one()
     main = kafka_log(config).topic_prefix
     return {
         f"{main}.{topic_name(t)}": ArchivedRows(

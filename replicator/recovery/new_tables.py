@@ -9,7 +9,6 @@ from replicator.batch import MirrorContext, renamed_to
 from replicator.errors import LakeUnavailable
 from replicator.jvm.spark import first_line
 from replicator.model.table import TableId
-from replicator.sources.mysql.tables import ignores_case, included_tables
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -80,6 +79,9 @@ def present_tables(context: MirrorContext) -> tuple[list[TableId], bool]:
     Raises:
         SourceError: the source cannot be queried.
     """
+    # SQLAlchemy takes a second to import, in which Java can start.
+    from replicator.sources.mysql.tables import ignores_case, included_tables  # noqa: PLC0415
+
     tables, folds = included_tables(context.config), ignores_case(context.config)
     return [context.schemas.spelling_of(table) for table in tables] if folds else tables, folds
 

@@ -28,10 +28,7 @@ from replicator.model.common import counted, now_ms
 from replicator.model.reread import Phase, Request, StagingState
 from replicator.recovery.publish import Publication
 from replicator.recovery.reader.staging import Staging
-from replicator.recovery.reader.table_reader import TableReader
-from replicator.recovery.reader.waits import NewPartitions, PreparedRows
 from replicator.schema.history.versions import SchemaVersion
-from replicator.sources.mysql.throttle import StopSignal, Throttle
 from replicator.telemetry import Stopwatch, get_logger
 
 _LOG: Final = get_logger("replicator.reread")
@@ -69,6 +66,11 @@ class TableReread:
             LakeUnavailable: the catalog failed.
             SchemaError: the table cannot be mirrored as configured.
         """
+        # It imports SQLAlchemy, which takes a second, and most mirrors do not need it.
+        from replicator.recovery.reader.table_reader import TableReader  # noqa: PLC0415
+        from replicator.recovery.reader.waits import NewPartitions, PreparedRows  # noqa: PLC0415
+        from replicator.sources.mysql.throttle import StopSignal, Throttle  # noqa: PLC0415
+
         table = self.request.table
         if not self._context.schemas.history(table).versions:
             self._update(problem="its definition is not in the log yet")

@@ -33,8 +33,6 @@ from replicator.sources.change_log import ChangeLog
 from replicator.sources.compressed_positions import CompressedPositions
 from replicator.sources.kafka.schema_registry import GivenSchemas, Registry, WriterSchemas
 from replicator.sources.source_positions import source_positions
-from replicator.watch.binlog_watch import BinlogWatch
-from replicator.watch.definition_checks import DefinitionChecks
 from replicator.watch.failed_connector import FailedConnector
 from replicator.watch.scheduled_checks import ScheduledChecks
 
@@ -105,6 +103,10 @@ def _recovery(
 
 def _watches(context: MirrorContext, supervision: Supervision, requests: Requests) -> list[Watch]:
     """Return what watches for a mirror, in the order in which the steps of each follow those of the others."""
+    # SQLAlchemy takes a second to import.
+    from replicator.watch.binlog_watch import BinlogWatch  # noqa: PLC0415
+    from replicator.watch.definition_checks import DefinitionChecks  # noqa: PLC0415
+
     binlog = BinlogWatch(context, requests) if context.config.source.watch_binlog else None
     found: list[Watch] = [] if binlog is None else [binlog]
     if supervision.definitions:

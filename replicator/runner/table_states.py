@@ -32,13 +32,19 @@ from replicator.runner.table_policy import Verdict, verdict
 from replicator.runner.topic_tables import TopicTables
 from replicator.schema.history.versions import SchemaVersion
 from replicator.sources.change_log import Offsets, data_topic
-from replicator.sources.mysql.definitions import source_definition
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.runner")
 
 ReadDefinition = Callable[[SourceConfig, TableId], TableSchema | None]
 """Reads the current definition of a table from the source; None if the source has no such table."""
+
+
+def _read_definition(source: SourceConfig, table: TableId) -> TableSchema | None:
+    # SQLAlchemy takes a second to import, and most mirrors do not need it.
+    from replicator.sources.mysql.definitions import source_definition  # noqa: PLC0415
+
+    return source_definition(source, table)
 
 
 _LATE_S: Final = 300.0
@@ -65,7 +71,7 @@ class TableStates:
         self,
         context: MirrorContext,
         retries: Retries | None = None,
-        read_definition: ReadDefinition = source_definition,
+        read_definition: ReadDefinition = _read_definition,
         *,
         only: Collection[str] = (),
         now: Callable[[], float] = time.monotonic,

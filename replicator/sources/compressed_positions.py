@@ -11,8 +11,6 @@ from typing import Final
 from replicator.config import Config, KafkaLog, SourceConfig
 from replicator.errors import SourceUnavailable
 from replicator.model.position import SourcePosition, binlog_number
-from replicator.sources.mysql.binlogs import COMPRESSED, event_type, read_binlogs
-from replicator.sources.mysql.connection import connect
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.compression")
@@ -98,6 +96,10 @@ class CompressedPositions:
 
 
 def _is_compressed(source: SourceConfig, position: SourcePosition) -> bool | None:
+    # SQLAlchemy takes a second to import, and hardly any mirror needs it here.
+    from replicator.sources.mysql.binlogs import COMPRESSED, event_type, read_binlogs  # noqa: PLC0415
+    from replicator.sources.mysql.connection import connect  # noqa: PLC0415
+
     with connect(source, read_timeout=_READ_TIMEOUT_S) as connection:
         number = binlog_number(position.file)
         name = next((name for name in read_binlogs(connection) if binlog_number(name) == number), None)

@@ -16,12 +16,11 @@ from replicator.model.common import quoted
 from replicator.model.table import TableId, topic_name
 from replicator.sources.connector.policy import MISSING, UNREACHABLE, Observation
 from replicator.sources.kafka.admin import QUICK_S, KafkaAdmin
-from replicator.sources.mysql.connection import Connection, connect, read_binlog_end
-from replicator.sources.mysql.tables import tables_in_source
 from replicator.sources.source_view import Ends, SourceView
 
 if TYPE_CHECKING:
     from replicator.sources.connector.connect import KafkaConnect
+    from replicator.sources.mysql.connection import Ask
 
 _SLOW_S: Final = 30
 _LOOKED_AT: Final = 200
@@ -37,12 +36,14 @@ def read_servers(config: Config, log: KafkaLog, kafka_timeout_s: float | None) -
         if not view.is_asked:
             return _with_log(view, kafka)
         connector = pool.submit(_connector, config, log.topic_prefix)
+        from replicator.sources.mysql.connection import asking, binlog_end, tables_for  # noqa: PLC0415
+
         try:
-            with connect(config.source, read_timeout=_SLOW_S) as connection:
-                view = replace(view, end=read_binlog_end(connection))
-                tables = tables_in_source(connection, config)
+            with asking(config.source, read_timeout=_SLOW_S) as ask:
+                view = replace(view, end=binlog_end(ask))
+                tables = tables_for(config, ask)
                 view = _with_log(_with_connector(view, connector), kafka)
-                return _with_missing(view, connection, tables)
+                return _with_missing(view, ask, tables)
         except (ReplicatorError, ValueError) as error:
             problem = error.message if isinstance(error, ReplicatorError) else str(error)
             view = replace(view, source_problem=problem)
@@ -96,7 +97,7 @@ def _ends(admin: KafkaAdmin, prefix: str) -> Ends:
     return admin.end_offsets((name, partition) for name, ps in topics.items() for partition in ps)
 
 
-def _with_missing(view: SourceView, connection: Connection, tables: Sequence[TableId]) -> SourceView:
+def _with_missing(view: SourceView, ask: "Ask", tables: Sequence[TableId]) -> SourceView:
     """Classify tables without events as empty or unread: a snapshot creates no topic for an empty table."""
     if view.ends is None:
         return view
@@ -105,6 +106,6 @@ def _with_missing(view: SourceView, connection: Connection, tables: Sequence[Tab
     unread: list[str] = []
     missing = [t for t in tables if view.prefix + topic_name(t) not in written]
     for table in missing[:_LOOKED_AT]:
-        has_rows = connection.value(f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})")
+        [[has_rows]] = ask(f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})")
         (unread if has_rows else empty).append(str(table))
     return replace(view, empty=tuple(empty), unread=tuple(unread))

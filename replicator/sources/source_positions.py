@@ -7,8 +7,6 @@ from replicator.errors import ConnectError, UsageError
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.sources.connector.connect import KafkaConnect
 from replicator.sources.connector.settings import connect_client
-from replicator.sources.mysql.binlogs import read_exact_binlog_end
-from replicator.sources.mysql.connection import connect
 
 _READ_TIMEOUT_S: Final = 10
 
@@ -27,6 +25,10 @@ class SourcePositions:
         Raises:
             SourceError: the source does not answer, or writes no binlog.
         """
+        # SQLAlchemy takes a second to import, and a mirror without tags does not need it.
+        from replicator.sources.mysql.binlogs import read_exact_binlog_end  # noqa: PLC0415
+        from replicator.sources.mysql.connection import connect  # noqa: PLC0415
+
         with connect(self._config.source, read_timeout=_READ_TIMEOUT_S) as connection:
             return read_exact_binlog_end(connection)
 

@@ -4,13 +4,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from sqlalchemy import Connection
+
 from replicator.config import Config
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.errors import SchemaError, SourceError
 from replicator.model.column_rules import Exclude
 from replicator.model.table import SourceName, TableId, lake_names
 from replicator.schema.types.table import Form
-from replicator.sources.mysql.connection import Connection
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.table_rows import KeyColumn, SourceTable, describe, unique_key
 from replicator.verify.canonical import ComparedColumn, compared_column, hashed_column

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
 from replicator.config import SourceConfig
 from replicator.errors import ReplicatorError
-from replicator.sources.mysql.connection import Connection, StatementError, connect
+from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.throttle import StopSignal, Throttle
 
 _POLL_S: Final = 0.2
@@ -57,7 +60,7 @@ def ending_statements(
 
     Otherwise the check would wait for the end of a statement, which may read a whole table.
     """
-    ids = [int(connection.value("SELECT CONNECTION_ID()")) for connection in connections]
+    ids = [int(connection.scalar(text("SELECT CONNECTION_ID()"))) for connection in connections]
     done = threading.Event()
 
     def watch() -> None:
@@ -81,10 +84,10 @@ def _end(source: SourceConfig, ids: Sequence[int], connections: Sequence[Connect
         with connect(source, read_timeout=_ANSWER_S) as other:
             for number in ids:
                 # It may have ended by itself.
-                with suppress(StatementError):
-                    other.rows(f"KILL {number}")
+                with suppress(DBAPIError):
+                    other.exec_driver_sql(f"KILL {number}")
     except ReplicatorError:
         for connection in connections:
             with suppress(OSError, AttributeError):
                 # The server does not answer, and the thread that waits for it would wait on.
-                connection.driver._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]  # noqa: SLF001 - no other way
+                connection.connection.driver_connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]  # noqa: SLF001 - no other way

@@ -9,6 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from replicator import __version__, failpoints
 from replicator.config import Config, KafkaLog
@@ -29,7 +31,6 @@ from replicator.model.common import counted, now_ms
 from replicator.model.table import SOURCE_KEY, TableId
 from replicator.model.verified import VerifiedTable, check_records, verified_in
 from replicator.schema.evolution.changes import SCHEMA_KEY, SchemaState
-from replicator.sources.mysql.connection import Connection, StatementError
 from replicator.sources.mysql.definitions import read_primary_key
 from replicator.sources.mysql.tables import selected_tables
 from replicator.sources.mysql.throttle import Throttle
@@ -278,8 +279,8 @@ class _Comparison:
                 "; ".join(filter(None, (error.message, error.hint))),
                 isinstance(error, Unsettled),
             )
-        except StatementError as error:
-            if error.code not in _CHANGED:
+        except DBAPIError as error:
+            if not error.orig or error.orig.args[0] not in _CHANGED:
                 raise
             reason, passing = "its definition changed in the source during the check", True
         return TableResult(str(self.table), Verdict.UNDECIDED, reason, passing=passing)

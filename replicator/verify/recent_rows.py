@@ -15,13 +15,14 @@ from typing import Final
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import FileScanTask, Table
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from replicator.config import Config
 from replicator.config.column_rules import ColumnRuleBook
 from replicator.consumer.files import FileReader, FilesGone
 from replicator.errors import ReplicatorError, SourceUnavailable
 from replicator.model.table import TableId
-from replicator.sources.mysql.connection import Connection, StatementError
 from replicator.verify.compared_table import ComparedTable, compared_table
 from replicator.verify.interruption import Interruption
 from replicator.verify.lake_position import lake_tables, usual_table
@@ -226,7 +227,7 @@ class RecentRows:
             return self._compare_rows(connection, known, described, mirror, parts, most)
         except SourceUnavailable:
             raise
-        except (ReplicatorError, StatementError):
+        except (ReplicatorError, DBAPIError):
             # Its definition changed, or it cannot be compared in this way.
             known.table = None
             known.open.clear()

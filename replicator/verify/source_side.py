@@ -13,11 +13,13 @@ from itertools import chain, pairwise
 from queue import LifoQueue
 from typing import Any, Final
 
+from sqlalchemy import Connection, text
+
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd
 from replicator.model.common import quoted
 from replicator.model.table import TableId
-from replicator.sources.mysql.connection import Connection, connect, read_binlog_end
+from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
 from replicator.verify.canonical import combined_hash
 from replicator.verify.chunks import BucketChunks, KeyRange
@@ -26,9 +28,9 @@ from replicator.verify.lake_rows import Checksum, Row
 from replicator.verify.ordered_keys import Key, key_value
 
 _SAVEPOINT: Final = "replicator_verify"
-_RELEASE: Final = f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}"
-_ISOLATION: Final = "SET SESSION transaction_isolation = 'REPEATABLE-READ'"
-_BEGIN: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+_RELEASE: Final = text(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+_ISOLATION: Final = text("SET SESSION transaction_isolation = 'REPEATABLE-READ'")
+_BEGIN: Final = text("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 _SETTLE_S: Final = 2.0
 """How long a transaction may take from the binlog to the storage engine, if nothing better is known."""
 _NUMBERED_S: Final = 0.25
@@ -42,8 +44,6 @@ _CHUNK_ROWS: Final = 20_000
 _KEYS_AT_ONCE: Final = 1_000
 _DENSE: Final = 0.5
 """If at least this part of the integers between the first and the last key are keys, they are not counted."""
-_ESTIMATE: Final = 9
-"""Place of the estimated number of rows in what EXPLAIN tells."""
 _PROBED_ROWS: Final = 500
 _CHUNK_S: Final = 0.25
 """The source should need no longer for the checksum of a chunk."""
@@ -79,20 +79,21 @@ def open_source(config: Config, connections: int = 1) -> Iterator[tuple[Sequence
     with ExitStack() as stack:
         opened = [stack.enter_context(connect(config.source)) for _ in range(connections)]
         for connection in opened:
-            connection.rows(_ISOLATION)
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.execute(_ISOLATION)
         seen = _settled_end(opened[0])
         for connection in opened:
-            connection.rows(_BEGIN)
+            connection.execute(_BEGIN)
         before = read_binlog_end(opened[0])
         for connection in opened:
-            connection.rows(f"SAVEPOINT {_SAVEPOINT}")
-        version = str(opened[0].value("SELECT VERSION()"))
+            connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
+        version = str(opened[0].scalar(text("SELECT VERSION()")))
         # A transaction that is visible is among the executed GTIDs only some microseconds later.
         time.sleep(_NUMBERED_S)
         awaited = read_binlog_end(opened[0])
         yield opened, Fence(seen, before, awaited, version)
         for connection in opened:
-            connection.rows("ROLLBACK")
+            connection.execute(text("ROLLBACK"))
 
 
 @contextmanager
@@ -103,11 +104,12 @@ def open_snapshot(config: Config) -> Iterator[Connection]:
         SourceError: the source does not answer.
     """
     with connect(config.source, read_timeout=_ANSWER_S) as connection:
-        connection.rows(_ISOLATION)
-        connection.rows(_BEGIN)
-        connection.rows(f"SAVEPOINT {_SAVEPOINT}")
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        connection.execute(_ISOLATION)
+        connection.execute(_BEGIN)
+        connection.execute(text(f"SAVEPOINT {_SAVEPOINT}"))
         yield connection
-        connection.rows("ROLLBACK")
+        connection.execute(text("ROLLBACK"))
 
 
 def _settled_end(connection: Connection) -> BinlogEnd:
@@ -126,8 +128,9 @@ def _settled_end(connection: Connection) -> BinlogEnd:
 
 def has_rows(connection: Connection, table: TableId) -> bool:
     """Return whether a table of the source has rows."""
-    found = connection.value(f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})")
-    connection.rows(_RELEASE)
+    query = f"SELECT EXISTS (SELECT 1 FROM {quoted(table.database, table.name)})"
+    found = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).scalar()
+    connection.execute(_RELEASE)
     return bool(found)
 
 
@@ -183,7 +186,7 @@ class SourceSide:
     def _estimated(self, within: KeyRange) -> int:
         """Return the number of rows of a range as the server estimates it."""
         query = f"SELECT 1 FROM {self.table.source.name} WHERE {within.condition(self.table)}"
-        return int(self._rows(f"EXPLAIN FORMAT=TRADITIONAL {query}")[0][_ESTIMATE] or 1)
+        return int(self._rows(f"EXPLAIN FORMAT=TRADITIONAL {query}")[0].rows or 1)
 
     def _walked(self, within: KeyRange, rows: int) -> Iterator[KeyRange]:
         """Divide a range by walking along the index."""
@@ -252,9 +255,10 @@ class SourceSide:
     def _rows(self, query: str) -> Sequence[Any]:
         connection = self.connections.get()
         try:
-            rows = connection.rows(query)
+            # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
+            rows = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
             # This releases the lock with which the transaction would make an ALTER TABLE wait for the end of the check.
-            connection.rows(_RELEASE)
+            connection.execute(_RELEASE)
         finally:
             self.connections.put(connection)
         return rows

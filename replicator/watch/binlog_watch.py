@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import Connection
+
 from replicator.batch import MirrorContext
 from replicator.config import Config, KafkaLog
 from replicator.errors import ConnectError, EventsWrong, PrivilegeError, ReplicatorError
@@ -21,7 +23,7 @@ from replicator.model.table import TableId
 from replicator.recovery.request import Requests
 from replicator.sources.binlog.deviations import Deviation, DeviationKind, RowChanges
 from replicator.sources.connector.settings import connect_client
-from replicator.sources.mysql.connection import Connection, connect
+from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.deviation_reader import DeviationReader
 from replicator.sources.mysql.tables import changed_in_source, tables_in_source
 from replicator.telemetry import get_logger
@@ -169,6 +171,7 @@ class BinlogWatch:
             while not self._stop.is_set():
                 try:
                     with connect(self._context.config.source, read_timeout=_READ_TIMEOUT_S) as connection:
+                        connection.execution_options(isolation_level="AUTOCOMMIT")
                         self._watch(connection, reader)
                 except PrivilegeError as error:
                     _LOG.warning("the binlog is not watched", reason=error.message, next=error.hint)

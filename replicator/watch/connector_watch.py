@@ -29,7 +29,6 @@ from replicator.sources.connector.policy import (
 )
 from replicator.sources.connector.settings import connect_client
 from replicator.sources.connector.state import failure_hint
-from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.telemetry import get_logger
 
 _LOG: Final = get_logger("replicator.watch")
@@ -279,12 +278,18 @@ class _SourceWatch:
             self._goal.source_failed(reason)
 
     def _stay_connected(self) -> None:
+        # SQLAlchemy takes a second to import, in which Java can start.
+        from sqlalchemy import text  # noqa: PLC0415
+
+        from replicator.sources.mysql.connection import connect, read_binlog_end  # noqa: PLC0415
+
         with connect(self._config.source, read_timeout=_READ_TIMEOUT_S) as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
             if self._goal is not None and self._goal.needs_end:
                 self._goal.set_end(read_binlog_end(connection))
             self._server.answered()
             while not self._rounds.wait():
-                connection.rows("DO 1")
+                connection.execute(text("DO 1"))
 
 
 def _watch_servers(config: Config, rounds: _Rounds) -> None:

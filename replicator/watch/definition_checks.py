@@ -336,6 +336,7 @@ class DefinitionChecks:
         """
         config, began = self._context.config, time.monotonic()
         with connect(config.source, read_timeout=_READ_TIMEOUT_S) as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
             tables = tables_in_source(connection, config)
             definitions, end = read_definitions(connection, set(tables)), read_binlog_end(connection)
         until = time.monotonic() + (time.monotonic() - began) * _SHARE

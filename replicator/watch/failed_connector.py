@@ -8,7 +8,7 @@ the table is read again after that.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from replicator.batch import MirrorContext
 from replicator.errors import ConnectError, EventsRejected, SourceError
@@ -19,11 +19,13 @@ from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.request import Requests
 from replicator.sources.connector.failure import Failure
 from replicator.sources.connector.settings import ONLY_CAPTURED, SKIP_STATEMENTS
-from replicator.sources.mysql.tables import included_tables, merge_tables
 from replicator.sources.source_positions import source_positions
 from replicator.telemetry import get_logger
-from replicator.watch.binlog_watch import BinlogWatch
 from replicator.watch.skipped_events import SkippedEvents, read_end
+
+if TYPE_CHECKING:
+    # It imports SQLAlchemy, which takes a second.
+    from replicator.watch.binlog_watch import BinlogWatch
 
 _LOG: Final = get_logger("replicator.repair")
 _POLL_S: Final = 1.0
@@ -40,7 +42,7 @@ class FailedConnector:
         context: MirrorContext,
         requests: Requests,
         noted: NotedFailure,
-        binlog: BinlogWatch | None = None,
+        binlog: "BinlogWatch | None" = None,
     ) -> None:
         self._context = context
         self._requests = requests
@@ -87,6 +89,8 @@ class FailedConnector:
         if failure.is_of_value:
             self._skipped.begin(failure.reason, self._offset())
             return
+        from replicator.sources.mysql.tables import included_tables, merge_tables  # noqa: PLC0415
+
         config = self._context.config
         present, gone = included_tables(config), set[TableId]()
         if failure.is_of_unreadable_table:
@@ -139,6 +143,8 @@ class FailedConnector:
             self._repair.rebuild_history("types of " + ", ".join(map(str, sorted(mistyped))))
             self._mistyped -= mistyped
             return
+        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+
         # One that exists again may have had events meanwhile.
         again = {*past} - awaited & {*included_tables(self._context.config)}
         self._requests.replace([new_request(table, "it was created again") for table in sorted(again)])

@@ -15,7 +15,7 @@ from replicator.telemetry import get_logger
 from replicator.watch.differences import Differences
 
 if TYPE_CHECKING:
-    # It loads Arrow's readers, which a mirror that compares nothing does not need.
+    # It loads SQLAlchemy and Arrow's readers, which a mirror that compares nothing does not need.
     from replicator.verify.interruption import Interruption
     from replicator.verify.results import TableResult
     from replicator.watch.check_thread import CheckThread, Ended

@@ -10,7 +10,7 @@ A record in the lake tells that this was begun: the next process completes it, a
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from replicator.batch import MirrorContext
 from replicator.config import Config
@@ -20,10 +20,11 @@ from replicator.model.table import TableId
 from replicator.recovery.request import Requests
 from replicator.sources.binlog.deviations import BinlogPlace, RowChanges
 from replicator.sources.connector.settings import FAIL_AT_EVENTS, SKIP_EVENTS
-from replicator.sources.mysql.connection import connect, read_binlog_end
-from replicator.sources.mysql.tables import included_tables
 from replicator.telemetry import get_logger
-from replicator.watch.binlog_watch import BinlogWatch
+
+if TYPE_CHECKING:
+    # It imports SQLAlchemy, which takes a second.
+    from replicator.watch.binlog_watch import BinlogWatch
 
 SKIPPED_KEY: Final = "replicator.skipped-events"
 """The property of the `_ops` namespace that tells why the connector skips values; empty if it does not."""
@@ -40,7 +41,7 @@ _READ_TIMEOUT_S: Final = 30
 class SkippedEvents:
     """What the connector of one mirror skips. For the scheduler's thread; `LakeUnavailable` may be raised by all."""
 
-    def __init__(self, context: MirrorContext, requests: Requests, binlog: BinlogWatch | None) -> None:
+    def __init__(self, context: MirrorContext, requests: Requests, binlog: "BinlogWatch | None") -> None:
         self._context = context
         self._requests = requests
         self._binlog = binlog
@@ -116,6 +117,8 @@ class SkippedEvents:
 
     def _changed(self, now: RowChanges | None) -> list[TableId]:
         """Return the tables that changed meanwhile; all if that is not known."""
+        from replicator.sources.mysql.tables import included_tables  # noqa: PLC0415
+
         included = included_tables(self._context.config)
         changed = None
         if now is not None and self._since is not None:
@@ -144,5 +147,7 @@ def read_end(config: Config) -> BinlogEnd:
     Raises:
         SourceError: it does not answer.
     """
+    from replicator.sources.mysql.connection import connect, read_binlog_end  # noqa: PLC0415
+
     with connect(config.source, read_timeout=_READ_TIMEOUT_S) as connection:
         return read_binlog_end(connection)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from replicator.config import load
 from replicator.model.gtid import GtidSet
@@ -51,7 +52,7 @@ def test_end_of_the_binlog_has_exactly_the_transactions_before_it(
     file.write_text(source_database.config_text(tmp_path))
     with committing(source_database), connect(load(file).source) as connection:
         ends = [read_exact_binlog_end(connection) for _ in range(READS)]
-        uuid = str(connection.value("SELECT @@server_uuid"))
+        uuid = str(connection.scalar(text("SELECT @@server_uuid")))
     before = {end.file: dict[int, int]() for end in ends}
     for name, numbers in before.items():
         for row in source_database.rows(f"SHOW BINLOG EVENTS IN '{name}'"):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from sqlalchemy import Connection, text
 
 from replicator.model.types import LakeType
 from replicator.schema.types.table import Wire
-from replicator.sources.mysql.connection import Connection
 from replicator.sources.mysql.table_rows import SourceColumn
 from replicator.verify.compared_table import ComparedTable
 
@@ -19,7 +19,8 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 
 def use_session(connection: Connection) -> None:
     """Prepare a session as `table_rows` needs it."""
-    connection.rows("SET SESSION time_zone = '+00:00', sql_mode = ''")
+    connection.execution_options(isolation_level="AUTOCOMMIT")
+    connection.execute(text("SET SESSION time_zone = '+00:00', sql_mode = ''"))
 
 
 def lake_rows(connection: Connection, table: ComparedTable, order: str) -> pa.Table:
@@ -27,7 +28,7 @@ def lake_rows(connection: Connection, table: ComparedTable, order: str) -> pa.Ta
     wanted = {c.source: c for c in table.columns}
     columns = [c for c in table.source.columns if c.column.name in wanted]
     query = f"{table.source.rows_query(columns)} ORDER BY `{order}`"
-    rows = connection.rows(query)
+    rows = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
     arrays = {
         wanted[c.column.name].lake: pa.array([_value(row[i], c) for row in rows], arrow_type(c.column.type))
         for i, c in enumerate(columns)
@@ -77,5 +78,5 @@ def source_forms(connection: Connection, table: ComparedTable, order: str) -> Se
     """Return the canonical forms of all rows as MySQL computes them, by column."""
     forms = ", ".join(f"CAST({c.expression} AS BINARY)" for c in table.columns)
     query = f"SELECT {forms} FROM {table.source.name} ORDER BY `{order}`"
-    rows = connection.rows(query)
+    rows = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).all()
     return list(zip(*rows, strict=True))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from sqlalchemy import Connection
+
 from replicator.sources.binlog.deviations import ListedEvent
-from replicator.sources.mysql.connection import Connection
 from tests.support.golden import FOLDER
 
 UUID = "bd6b9431-e951-11f1-9e91-02fc00000001"
@@ -41,11 +42,16 @@ LOGGED_CASCADES: Final = _recorded("logged-cascades")
 """Cascades that have events, a replaced row, and a delete without foreign keys."""
 
 
-Rows = Sequence[tuple[Any, ...]]
+class Rows(list[tuple[Any, ...]]):
+    def all(self) -> "Rows":
+        return self
+
+    def first(self) -> tuple[Any, ...] | None:
+        return self[0] if self else None
 
 
 @dataclass
-class ListingServer(Connection):
+class ListingServer:
     """Has the events of some files; the last one is written."""
 
     files: dict[str, list[ListedEvent]]
@@ -55,36 +61,43 @@ class ListingServer(Connection):
     statements: list[str] = field(default_factory=list)
     use_unicode: bool = True
 
-    def __post_init__(self) -> None:
-        self.driver = cast("Any", self)
+    @property
+    def dbapi_connection(self) -> "ListingServer":
+        return self
 
-    def rows(self, statement: str, *values: object) -> Rows:
+    @property
+    def connection(self) -> Connection:
+        return cast("Connection", self)
+
+    def execution_options(self, **_: object) -> None:
+        return None
+
+    def scalar(self, _: object) -> str:
+        return self.uuid
+
+    def execute(self, statement: object) -> Rows:
         name = list(self.files)[-1]
-        if "EVENTS" in statement:
-            return self._listed(statement, str(*values))
-        if "uuid" in statement:
-            return [(self.uuid,)]
-        if "VERSION" in statement:
-            return [("9.7.0",)]
-        if "referential_constraints" in statement:
-            return self.cascades
-        if "STATUS" in statement:
-            return [(name, self._size(name), "", "", self.gtids)]
-        return [(name, self._size(name), "No") for name in self.files]
+        if "VERSION" in str(statement):
+            return Rows([("9.7.0",)])
+        if "referential_constraints" in str(statement):
+            return Rows(self.cascades)
+        if "STATUS" in str(statement):
+            return Rows([(name, self._size(name), "", "", self.gtids)])
+        return Rows((name, self._size(name), "No") for name in self.files)
 
     def _size(self, name: str) -> int:
         return self.files[name][-1].end if self.files[name] else 4
 
-    def _listed(self, statement: str, file: str) -> Rows:
+    def exec_driver_sql(self, statement: str, names: Sequence[str]) -> Rows:
         self.statements.append(statement)
         words = statement.split()
         start, most = int(words[words.index("FROM") + 1]) if "FROM" in words else 4, int(words[-1])
-        found = [e for e in self.files[file] if e.pos >= start]
+        found = [e for e in self.files[names[0]] if e.pos >= start]
         # The events in a compressed transaction are listed behind it, and not without it.
         while found and found[0].pos == found[0].end:
             found.pop(0)
         sent = self._sent
-        return [(e.file, e.pos, sent(e.kind), 1, e.end, sent(e.info)) for e in found[:most]]
+        return Rows((e.file, e.pos, sent(e.kind), 1, e.end, sent(e.info)) for e in found[:most])
 
     def _sent(self, value: str) -> str | bytes:
         """Return a text as PyMySQL does. An escaped byte in it is not of UTF-8."""

@@ -112,13 +112,13 @@ def source_state(config: Config, database: str) -> SourceState:
     rules = ColumnRuleBook(config)
     tables = {}
     with open_source(config) as ((connection,), fence):
-        names = [name for (name,) in connection.rows(f"SHOW TABLES FROM `{database}`")]
+        names = connection.exec_driver_sql(f"SHOW TABLES FROM `{database}`").scalars().all()
         for name in sorted(names):
             table = compared_table(connection, config, rules, TableId(database, name))
             query = (
                 f"SELECT COUNT(*), {combined_hash(table.columns, distinct=False)} FROM {table.source.name}"
             )
-            row = connection.rows(query)[0]
+            row = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).one()
             tables[table.name] = table, Checksum.of_source(*row)
     return SourceState(fence, tables)
 

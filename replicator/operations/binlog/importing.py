@@ -204,7 +204,7 @@ class _Import:
         self._events += done.events
 
     def _fetch(self) -> tuple[Path, ...]:
-        # The client is slow to import, and files need none.
+        # SQLAlchemy takes a second to import.
         from replicator.sources.binlog.download import download  # noqa: PLC0415
 
         def report(done: int, total: int) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
 from replicator.config import Config
 from replicator.model.table import TableId
-from replicator.sources.mysql.connection import Connection, StatementError, connect
+from replicator.sources.mysql.connection import connect
 from replicator.sources.mysql.replication import read_replica_lag
 
 _EVERYWHERE = re.compile(r"GRANT (.+) ON \*\.\* TO ", re.DOTALL)
@@ -121,11 +124,11 @@ def read_source_facts(config: Config) -> SourceFacts:
     with connect(config.source) as connection:
         names = sorted(_pairs(connection, _TABLES))
         return SourceFacts(
-            user=str(connection.value("SELECT CURRENT_USER()")),
+            user=str(connection.scalar(text("SELECT CURRENT_USER()"))),
             variables=_variables(connection),
-            grants=Grants(tuple(str(row[0]) for row in connection.rows("SHOW GRANTS"))),
+            grants=Grants(tuple(str(row[0]) for row in connection.execute(text("SHOW GRANTS")))),
             tables=_tables(connection, [pair for pair in names if config.includes(".".join(pair))]),
-            clock_ahead=float(connection.value("SELECT UNIX_TIMESTAMP(NOW(6))") or 0) - time.time(),
+            clock_ahead=float(connection.scalar(text("SELECT UNIX_TIMESTAMP(NOW(6))")) or 0) - time.time(),
             excluded=tuple(name for pair in names if not config.includes(name := ".".join(pair))),
             is_replica=_is_replica(connection),
         )
@@ -134,14 +137,14 @@ def read_source_facts(config: Config) -> SourceFacts:
 def _is_replica(connection: Connection) -> bool:
     try:
         return read_replica_lag(connection) is not None
-    except StatementError:
+    except DBAPIError:
         # It needs REPLICATION CLIENT, which another check reports.
         return False
 
 
 def _variables(connection: Connection) -> dict[str, str]:
     names = ", ".join(f"'{name}'" for name in VARIABLES)
-    rows = connection.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+    rows = connection.execute(text(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
     return {str(name).lower(): str(value) for name, value in rows}
 
 
@@ -154,17 +157,17 @@ def _tables(connection: Connection, names: list[tuple[str, str]]) -> tuple[Table
         TableFacts(
             *name,
             has_primary_key=name in keyed,
-            columns=tuple(c["column_name"] for c in columns[name]),
-            key_columns=tuple(c["column_name"] for c in key_columns[name]),
+            columns=tuple(c.column_name for c in columns[name]),
+            key_columns=tuple(c.column_name for c in key_columns[name]),
             wide_decimals=tuple(
-                c["column_name"]
+                c.column_name
                 for c in columns[name]
-                if c["data_type"] == "decimal" and c["numeric_precision"] > _MOST_DIGITS
+                if c.data_type == "decimal" and c.numeric_precision > _MOST_DIGITS
             ),
-            cascades=tuple(c["constraint_name"] for c in cascades[name]),
-            defaulted=tuple(c["column_name"] for c in columns[name] if c["has_default"]),
-            garbled=tuple(c["column_name"] for c in columns[name] if c["character_set_name"] in _NO_UTF8),
-            is_readable=all("select" in c["privileges"].split(",") for c in columns[name]),
+            cascades=tuple(c.constraint_name for c in cascades[name]),
+            defaulted=tuple(c.column_name for c in columns[name] if c.has_default),
+            garbled=tuple(c.column_name for c in columns[name] if c.character_set_name in _NO_UTF8),
+            is_readable=all("select" in c.privileges.split(",") for c in columns[name]),
         )
         for name in names
     )
@@ -200,12 +203,12 @@ _CASCADES = f"""
 
 
 def _pairs(connection: Connection, query: str) -> set[tuple[str, str]]:
-    return {(str(row[0]), str(row[1])) for row in connection.rows(query)}
+    return {(str(row[0]), str(row[1])) for row in connection.execute(text(query))}
 
 
 def _by_table(connection: Connection, query: str) -> dict[tuple[str, str], list[Any]]:
     """Return the rows of a query by table."""
     found: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for row in connection.named_rows(query):
-        found[row["database"], row["table"]].append(row)
+    for row in connection.execute(text(query)):
+        found[str(row.database), str(row.table)].append(row)
     return found

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
-from replicator.sources.mysql.connection import Connection
+from sqlalchemy import Connection
+
 from replicator.sources.mysql.table_rows import Boundary, SourceTable
 
 _DENSE: Final = 0.5
@@ -47,7 +48,8 @@ class KeyRanges:
 
 def first_row(connection: Connection, query: str) -> Boundary | None:
     """Return the values of the first row as text; None if there is no row."""
-    row = connection.first(query)
+    # Without this option, SQLAlchemy would take a percent sign in a name for a parameter.
+    row = connection.exec_driver_sql(query, execution_options={"no_parameters": True}).first()
     return None if row is None else tuple(_text(value) for value in row)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from sqlalchemy import Connection, text
+
 from replicator import failpoints
 from replicator.config import Config, KafkaLog
 from replicator.errors import (
@@ -35,7 +37,7 @@ from replicator.recovery.reader.source_rows import matched_columns
 from replicator.recovery.reader.staging import Staging
 from replicator.recovery.reader.waits import NewPartitions, PreparedRows
 from replicator.schema.history.order import binlog_key
-from replicator.sources.mysql.connection import Connection, connect, read_binlog_end
+from replicator.sources.mysql.connection import connect, read_binlog_end
 from replicator.sources.mysql.replication import FILE_START, rotate_binlog
 from replicator.sources.mysql.table_rows import Boundary, SourceTable, describe
 from replicator.sources.mysql.throttle import OnWait, StopSignal, Throttle
@@ -133,6 +135,7 @@ class TableReader:
         return True
 
     def _read(self, connection: Connection, state: StagingState | None) -> StagingState | None:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
         table = self._described(connection)
         if state is None:
             state = self._begin(connection, table)
@@ -142,7 +145,7 @@ class TableReader:
             raise _changed(self.request.table)
         columns = matched_columns(table, self.columns)
         self._refuse_zero_dates(connection, table)
-        plain = not connection.value("SELECT @@require_secure_transport")
+        plain = not connection.scalar(text("SELECT @@require_secure_transport"))
         self.on_rows(state.rows, max(table.rows, state.rows))
         with PartReader(self.config, self.staging, table, columns, may_be_plain=plain) as reader:
             return self._read_parts(connection, table, reader, state)
@@ -407,11 +410,11 @@ def _completed(connection: Connection, state: StagingState) -> StagingState:
 
 
 def _server_id(connection: Connection) -> int:
-    return int(connection.value("SELECT @@server_id"))
+    return int(connection.scalar(text("SELECT @@server_id")))
 
 
 def _time_ms(connection: Connection) -> int:
-    return int(connection.value("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"))
+    return int(connection.scalar(text("SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)")))
 
 
 def _partitions_added(topic: str) -> RowsChanged:

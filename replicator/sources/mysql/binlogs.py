@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
 from replicator.model.binlog import BinlogEnd
 from replicator.model.gtid import GtidSet
 from replicator.model.position import SourcePosition
-from replicator.sources.mysql.connection import Connection, StatementError, read_binlog_end
+from replicator.sources.mysql.connection import read_binlog_end
 
 _HEAD_EVENTS: Final = 4
 """The events at the beginning of a file among which `Previous_gtids` is."""
@@ -27,7 +30,7 @@ def read_binlogs(connection: Connection) -> dict[str, int]:
     Raises:
         SourceError: the server cannot be queried.
     """
-    return {str(row[0]): int(row[1]) for row in connection.rows("SHOW BINARY LOGS")}
+    return {str(row[0]): int(row[1]) for row in connection.execute(text("SHOW BINARY LOGS"))}
 
 
 def previous_gtids(connection: Connection, file: str) -> str:
@@ -36,7 +39,7 @@ def previous_gtids(connection: Connection, file: str) -> str:
     Raises:
         SourceError: the server cannot be queried, or the account lacks REPLICATION SLAVE.
     """
-    rows = connection.rows(f"SHOW BINLOG EVENTS IN %s LIMIT {_HEAD_EVENTS}", file)
+    rows = connection.exec_driver_sql(f"SHOW BINLOG EVENTS IN %s LIMIT {_HEAD_EVENTS}", (file,))
     found = next((str(row[5]) for row in rows if row[2] == "Previous_gtids"), "")
     return "".join(found.split())
 
@@ -54,10 +57,11 @@ def event_type(connection: Connection, file: str, position: SourcePosition) -> s
 
 def _event_at(connection: Connection, file: str, pos: int) -> Sequence[Any] | None:
     """Return what MySQL lists of the event that begins at an offset; None if none does."""
+    statement = f"SHOW BINLOG EVENTS IN %s FROM {int(pos)} LIMIT 1"
     try:
-        return connection.first(f"SHOW BINLOG EVENTS IN %s FROM {int(pos)} LIMIT 1", file)
-    except StatementError as error:
-        if error.code == _NO_SUCH_EVENT:
+        return connection.exec_driver_sql(statement, (file,)).first()
+    except DBAPIError as error:
+        if error.orig is not None and error.orig.args and error.orig.args[0] == _NO_SUCH_EVENT:
             return None
         raise
 
@@ -72,7 +76,7 @@ def read_exact_binlog_end(connection: Connection) -> BinlogEnd:
     Raises:
         SourceError: the server writes no binlog, or the account lacks REPLICATION SLAVE.
     """
-    uuid = str(connection.value("SELECT @@server_uuid")).lower()
+    uuid = str(connection.scalar(text("SELECT @@server_uuid"))).lower()
     end = read_binlog_end(connection)
     for _ in range(_ATTEMPTS):
         following = _transaction_at(connection, end)
@@ -105,4 +109,6 @@ def _transaction_at(connection: Connection, end: BinlogEnd) -> tuple[str, int] |
 
 def _owned(connection: Connection) -> GtidSet:
     """Return the transactions that are being committed; in MySQL's text, ``#`` and a thread follow each number."""
-    return GtidSet.parse(re.sub(r"#\d+", "", str(connection.value("SELECT @@GLOBAL.gtid_owned") or "")))
+    return GtidSet.parse(
+        re.sub(r"#\d+", "", str(connection.scalar(text("SELECT @@GLOBAL.gtid_owned")) or ""))
+    )

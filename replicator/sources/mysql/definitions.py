@@ -7,9 +7,11 @@ is used; events from before an ALTER may have had other columns.
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, text
 
 from replicator.config import SourceConfig
 from replicator.model.table import Column, TableId, TableSchema
@@ -18,28 +20,28 @@ from replicator.schema.history.comparison import SourceColumn, SourceDefinition
 from replicator.schema.types import mysql
 from replicator.schema.types.native import NativeType
 from replicator.schema.types.table import NAMES
-from replicator.sources.mysql.connection import Connection, connect
+from replicator.sources.mysql.connection import connect
 
 _SHOWN: Final = (
     "column_name AS name, data_type AS kind, column_type AS whole, character_set_name AS charset, "
     "is_nullable AS nullable, numeric_precision AS digits, numeric_scale AS scale, datetime_precision AS fraction, "
     "character_maximum_length AS size, character_octet_length AS octets, column_default AS given"
 )
-_COLUMNS: Final = (
+_COLUMNS: Final = text(
     f"SELECT {_SHOWN} FROM information_schema.columns "
-    "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+    "WHERE table_schema = :database AND table_name = :name ORDER BY ordinal_position"
 )
-_ALL_COLUMNS: Final = (
+_ALL_COLUMNS: Final = text(
     f"SELECT table_schema AS `database`, table_name AS `table`, {_SHOWN} FROM information_schema.columns "
-    "WHERE table_schema IN ({}) ORDER BY table_schema, table_name, ordinal_position"
-)
-_UNIQUE_KEYS: Final = (
+    "WHERE table_schema IN :databases ORDER BY table_schema, table_name, ordinal_position"
+).bindparams(bindparam("databases", expanding=True))
+_UNIQUE_KEYS: Final = text(
     "SELECT table_schema, table_name, index_name, column_name, nullable FROM information_schema.statistics "
-    "WHERE non_unique = 0 AND table_schema IN ({}) ORDER BY seq_in_index"
-)
-_KEY: Final = (
+    "WHERE non_unique = 0 AND table_schema IN :databases ORDER BY seq_in_index"
+).bindparams(bindparam("databases", expanding=True))
+_KEY: Final = text(
     "SELECT column_name FROM information_schema.statistics "
-    "WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index"
+    "WHERE table_schema = :database AND table_name = :name AND index_name = 'PRIMARY' ORDER BY seq_in_index"
 )
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 
@@ -58,14 +60,16 @@ def source_definition(source: SourceConfig, table: TableId) -> TableSchema | Non
     return TableSchema(tuple(map(column_of, columns)), key).without_reserved()
 
 
-def read_columns(connection: Connection, table: TableId) -> Sequence[Mapping[str, Any]]:
+def read_columns(connection: Connection, table: TableId) -> list[Mapping[str, Any]]:
     """Return a row of information_schema for each column of a table, in order; none if there is no such table."""
-    return connection.named_rows(_COLUMNS, table.database, table.name)
+    wanted = {"database": table.database, "name": table.name}
+    return [dict(row) for row in connection.execute(_COLUMNS, wanted).mappings()]
 
 
 def read_primary_key(connection: Connection, table: TableId) -> tuple[str, ...]:
     """Return the columns of a table's primary key, in its order; none if it has none."""
-    return tuple(str(name) for (name,) in connection.rows(_KEY, table.database, table.name))
+    wanted = {"database": table.database, "name": table.name}
+    return tuple(str(name) for (name,) in connection.execute(_KEY, wanted))
 
 
 def read_definitions(connection: Connection, tables: Collection[TableId]) -> dict[TableId, SourceDefinition]:
@@ -74,12 +78,10 @@ def read_definitions(connection: Connection, tables: Collection[TableId]) -> dic
     if not databases:
         return {}
     columns, keys = defaultdict[TableId, list[SourceColumn]](list), defaultdict[TableId, _Keys](_Keys)
-    # The driver takes no list of values.
-    places = ", ".join(["%s"] * len(databases))
-    for row in connection.named_rows(_ALL_COLUMNS.format(places), *databases):
+    for row in connection.execute(_ALL_COLUMNS, {"databases": databases}).mappings():
         if (table := TableId(str(row["database"]), str(row["table"]))) in tables:
-            columns[table].append(_source_column(row))
-    for database, name, *key in connection.rows(_UNIQUE_KEYS.format(places), *databases):
+            columns[table].append(_source_column(dict(row)))
+    for database, name, *key in connection.execute(_UNIQUE_KEYS, {"databases": databases}):
         keys[TableId(str(database), str(name))].add(*key)
     return {
         table: SourceDefinition(tuple(found), keys[table].primary, keys[table].unique)

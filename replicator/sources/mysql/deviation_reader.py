@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import Connection, text
+
 from replicator.model.binlog import BinlogEnd, Watched
 from replicator.model.gtid import GtidSet
 from replicator.model.position import binlog_number
@@ -25,7 +27,7 @@ from replicator.sources.binlog.deviations import (
 )
 from replicator.sources.mysql.binlogs import COMPRESSED as PAYLOAD
 from replicator.sources.mysql.binlogs import previous_gtids, read_binlogs
-from replicator.sources.mysql.connection import Connection, read_binlog_end
+from replicator.sources.mysql.connection import read_binlog_end
 from replicator.sources.mysql.tables import read_cascades
 
 _FILE_START: Final = 4
@@ -104,7 +106,7 @@ class DeviationReader:
         Raises:
             SourceError: the server cannot be queried.
         """
-        server = str(connection.value("SELECT @@server_uuid"))
+        server = str(connection.scalar(text("SELECT @@server_uuid")))
         end = read_binlog_end(connection)
         if self.reached is None:
             self._begin(server, BinlogPlace(end.file, end.pos))
@@ -182,9 +184,9 @@ class DeviationReader:
         most = self._most_events
         while True:
             with _undecoded(connection):
-                rows = connection.rows(
-                    f"SHOW BINLOG EVENTS IN %s FROM {int(start.pos)} LIMIT {int(most)}", start.file
-                )
+                rows = connection.exec_driver_sql(
+                    f"SHOW BINLOG EVENTS IN %s FROM {int(start.pos)} LIMIT {int(most)}", (start.file,)
+                ).all()
             # Columns: file, offset, type, server, offset after it, description.
             events = [
                 ListedEvent(start.file, int(row[1]), _text(row[2]), int(row[4]), _text(row[5]))
@@ -200,12 +202,12 @@ class DeviationReader:
 @contextmanager
 def _undecoded(connection: Connection) -> Iterator[None]:
     """Let the driver return texts as bytes: MySQL lists a statement as its session wrote it, in any character set."""
-    driver = connection.driver
-    before, driver.use_unicode = driver.use_unicode, False
+    driver = connection.connection.dbapi_connection
+    before, driver.use_unicode = driver.use_unicode, False  # type: ignore[union-attr]  # of PyMySQL
     try:
         yield
     finally:
-        driver.use_unicode = before
+        driver.use_unicode = before  # type: ignore[union-attr]
 
 
 def _text(value: bytes | str) -> str:

@@ -4,8 +4,11 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
+
 from replicator.config import Config
-from replicator.sources.mysql.connection import Connection, MySqlServer, StatementError, server_version
+from replicator.sources.mysql.connection import MySqlServer, server_version
 
 _LACKS_PRIVILEGE: Final = 1227
 FILE_START: Final = 4
@@ -22,9 +25,9 @@ def rotate_binlog(connection: Connection, settle_s: float) -> bool:
     Return False if the account may not begin a new file (RELOAD): then the wait was `settle_s` seconds.
     """
     try:
-        connection.rows("FLUSH BINARY LOGS")
-    except StatementError as error:
-        if error.code != _LACKS_PRIVILEGE:
+        connection.execute(text("FLUSH BINARY LOGS"))
+    except OperationalError as error:
+        if not error.orig or error.orig.args[0] != _LACKS_PRIVILEGE:
             raise
         time.sleep(settle_s)
         return False
@@ -80,7 +83,7 @@ def read_replica_lag(connection: Connection) -> ReplicaLag | None:
         statement, column = "SHOW SLAVE STATUS", "Seconds_Behind_Master"
     channels = [
         row[column]
-        for row in connection.named_rows(statement)
+        for row in connection.execute(text(statement)).mappings()
         if not str(row["Channel_Name"]).startswith(_OF_GROUPS)
     ]
     if not channels:

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sqlalchemy import Connection, text
+
 from replicator.errors import SourceError, UsageError
 from replicator.model.common import quoted
 from replicator.model.reread import Narrowed
 from replicator.model.table import Column, TableId
 from replicator.schema.types.table import GEOMETRIES, KeyKind, MySqlType, Wire, type_of
-from replicator.sources.mysql.connection import Connection
 from replicator.sources.mysql.definitions import column_of, read_columns
 
 
@@ -245,11 +246,13 @@ def describe(connection: Connection, table: TableId, key: Sequence[str]) -> Sour
     parts = unique_key(connection, table, key)
     by_name = {str(row["name"]): row for row in found}
     keys = tuple(_key_column(by_name[name]) for name in parts if _type(by_name[name]).key is not None)
-    size = connection.first(
-        "SELECT table_rows, avg_row_length FROM information_schema.tables "
-        "WHERE table_schema = %s AND table_name = %s",
-        *(table.database, table.name),
-    )
+    size = connection.execute(
+        text(
+            "SELECT table_rows, avg_row_length FROM information_schema.tables "
+            "WHERE table_schema = :database AND table_name = :name"
+        ),
+        {"database": table.database, "name": table.name},
+    ).first()
     rows, length = (0, 0) if size is None else (int(size[0] or 0), int(size[1] or 0))
     most = max(sum(_most_bytes(row) for row in found), 1)
     # Of a table of few rows, the server divides the size of a page by their number.
@@ -275,12 +278,14 @@ def _most_bytes(row: Mapping[str, object]) -> int:
 
 def unique_key(connection: Connection, table: TableId, key: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of the primary key, else of a unique key with the columns `key`; none if there is neither."""
-    rows = connection.rows(
-        "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
-        "WHERE table_schema = %s AND table_name = %s AND non_unique = 0 AND column_name IS NOT NULL "
-        "ORDER BY index_name, seq_in_index",
-        *(table.database, table.name),
-    )
+    rows = connection.execute(
+        text(
+            "SELECT index_name, column_name, sub_part FROM information_schema.statistics "
+            "WHERE table_schema = :database AND table_name = :name AND non_unique = 0 AND column_name IS NOT NULL "
+            "ORDER BY index_name, seq_in_index"
+        ),
+        {"database": table.database, "name": table.name},
+    ).all()
     indexes: dict[str, list[tuple[str, bool]]] = {}
     for index, column, part in rows:
         indexes.setdefault(str(index), []).append((str(column), part is None))

@@ -5,13 +5,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from sqlalchemy import Connection, text
+
 from replicator.config import Config
 from replicator.errors import UsageError
 from replicator.model.common import matches
 from replicator.model.table import TableId
 from replicator.schema.ddl.dml import ChangedTables
 from replicator.sources.binlog.deviations import Cascade, changed_children
-from replicator.sources.mysql.connection import Connection, connect
+from replicator.sources.mysql.connection import asked, connect, tables_for
 
 
 def included_tables(config: Config) -> list[TableId]:
@@ -31,7 +33,7 @@ def ignores_case(config: Config) -> bool:
         SourceError: the source cannot be queried.
     """
     with connect(config.source) as connection:
-        return bool(connection.value("SELECT @@lower_case_table_names"))
+        return bool(connection.scalar(text("SELECT @@lower_case_table_names")))
 
 
 def merge_tables(config: Config) -> list[TableId]:
@@ -40,18 +42,18 @@ def merge_tables(config: Config) -> list[TableId]:
     Raises:
         SourceError: the source cannot be queried.
     """
-    with connect(config.source) as connection:
-        return tables_in_source(connection, config, "engine = 'MRG_MYISAM'")
-
-
-def tables_in_source(connection: Connection, config: Config, condition: str = "TRUE") -> list[TableId]:
-    """Return the tables that the source has and the mirror includes, and that meet a condition."""
-    rows = connection.rows(
+    query = text(
         "SELECT table_schema, table_name FROM information_schema.tables "
-        f"WHERE table_type = 'BASE TABLE' AND {condition}"
+        "WHERE table_type = 'BASE TABLE' AND engine = 'MRG_MYISAM'"
     )
-    found = sorted(TableId(str(database), str(name)) for database, name in rows)
+    with connect(config.source) as connection:
+        found = [TableId(str(database), str(name)) for database, name in connection.execute(query)]
     return [table for table in found if config.includes(str(table))]
+
+
+def tables_in_source(connection: Connection, config: Config) -> list[TableId]:
+    """Return the tables that the source has and the mirror includes."""
+    return tables_for(config, asked(connection))
 
 
 def selected_tables(tables: Sequence[TableId], patterns: Collection[str]) -> list[TableId]:
@@ -69,7 +71,7 @@ def selected_tables(tables: Sequence[TableId], patterns: Collection[str]) -> lis
     return [table for table in tables if not patterns or matches(str(table), patterns)]
 
 
-_CASCADES: Final = (
+_CASCADES: Final = text(
     "SELECT unique_constraint_schema, referenced_table_name, constraint_schema, table_name, delete_rule, update_rule "
     "FROM information_schema.referential_constraints "
     "WHERE NOT (delete_rule IN ('RESTRICT', 'NO ACTION') AND update_rule IN ('RESTRICT', 'NO ACTION'))"
@@ -87,18 +89,22 @@ def read_cascades(connection: Connection) -> frozenset[Cascade]:
             on_update=on_update not in _NO_ACTION,
             deletes=on_delete == "CASCADE",
         )
-        for parent_database, parent, database, child, on_delete, on_update in connection.rows(_CASCADES)
+        for parent_database, parent, database, child, on_delete, on_update in connection.execute(_CASCADES)
     )
 
 
-_FUNCTIONS: Final = (
+_FUNCTIONS: Final = text(
     "SELECT routine_schema, routine_name FROM information_schema.routines WHERE routine_type = 'FUNCTION'"
 )
-_VIEWS: Final = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'VIEW'"
-_TABLES_OF_VIEWS: Final = (
+_VIEWS: Final = text(
+    "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'VIEW'"
+)
+_TABLES_OF_VIEWS: Final = text(
     "SELECT view_schema, view_name, table_schema, table_name FROM information_schema.view_table_usage"
 )
-_TRIGGERS: Final = "SELECT DISTINCT event_object_schema, event_object_table FROM information_schema.triggers"
+_TRIGGERS: Final = text(
+    "SELECT DISTINCT event_object_schema, event_object_table FROM information_schema.triggers"
+)
 
 
 def changed_in_source(
@@ -114,7 +120,7 @@ def changed_in_source(
     wider |= changed_children(read_cascades(connection), wider, wider)
     triggered = {
         TableId(str(database), str(name))
-        for database, name in connection.rows(_TRIGGERS)
+        for database, name in connection.execute(_TRIGGERS)
         if wider.may_have(TableId(str(database), str(name)))
     }
     wider = replace(wider, databases=wider.databases | {table.database for table in triggered})
@@ -125,7 +131,7 @@ def _called(connection: Connection, changed: ChangedTables) -> Iterator[str]:
     """Yield the databases whose tables the functions that a statement calls may change."""
     if not changed.calls:
         return
-    for database, name in connection.rows(_FUNCTIONS):
+    for database, name in connection.execute(_FUNCTIONS):
         if str(name).casefold() in changed.calls:
             yield str(database)
             yield from (table.database for table in changed.tables)
@@ -137,11 +143,11 @@ def _with_tables_of_views(connection: Connection, changed: ChangedTables) -> Cha
     If the account may not see the tables of a view, all tables of the view's database are added. Other names add
     nothing: they may be temporary tables, or columns.
     """
-    views = {TableId(str(database), str(name)) for database, name in connection.rows(_VIEWS)}
+    views = {TableId(str(database), str(name)) for database, name in connection.execute(_VIEWS)}
     if not any(map(changed.may_have, views)):
         return changed
     used: dict[TableId, set[TableId]] = defaultdict(set)
-    for view_database, view, database, name in connection.rows(_TABLES_OF_VIEWS):
+    for view_database, view, database, name in connection.execute(_TABLES_OF_VIEWS):
         used[TableId(str(view_database), str(view))].add(TableId(str(database), str(name)))
     wider, done = changed, set[TableId]()
     while fresh := {view for view in views - done if wider.may_have(view)}:

@@ -20,7 +20,7 @@ def table(rows: int, *, integer: bool = True) -> SourceTable:
 
 def server(*answers: tuple[str] | None) -> Any:
     """Return a connection that answers queries in this order."""
-    return Mock(**{"first.side_effect": answers})
+    return Mock(**{"exec_driver_sql.return_value.first.side_effect": answers})
 
 
 def ends(found: KeyRanges, connection: Any) -> list[str]:
@@ -35,7 +35,7 @@ def test_dense_integers_are_divided_without_a_walk_of_the_index() -> None:
     connection = server(("-3",))
     found = KeyRanges.of(connection, table(1_000), ("995",), 400)
     assert ends(found, connection) == ["396", "796", "995"]
-    assert connection.first.call_count == 1
+    assert connection.exec_driver_sql.call_count == 1
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_a_part_of_a_table_is_divided_by_a_walk_of_the_index() -> None:
     part = table(1_000).part(Narrowed("id", (KeySpan(200, 900, 900),)))
     found = KeyRanges.of(connection, part, ("900",), 400)
     assert ends(found, connection) == ["300", "900"]
-    assert "`id` BETWEEN 200 AND 900" in connection.first.call_args_list[0].args[0]
+    assert "`id` BETWEEN 200 AND 900" in connection.exec_driver_sql.call_args_list[0].args[0]

@@ -12,8 +12,8 @@ from replicator.lake.ledger import Progress
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.events import RawRecord
 from replicator.model.table import TableId
-from replicator.recovery import new_tables
 from replicator.recovery.new_tables import NewTables, present_tables
+from replicator.sources.mysql import tables as source_tables
 from tests.oracle.events import ColumnSpec, Place, schema_change_event
 
 COLUMNS = [ColumnSpec("id", "bigint", False)]
@@ -44,8 +44,8 @@ def tracker(*statements: tuple[str, str]) -> SchemaTracker:
 def test_tables_have_the_names_of_their_topics_if_the_source_ignores_case(
     monkeypatch: pytest.MonkeyPatch, statements: list[tuple[str, str]], folds: bool, wanted: str
 ) -> None:
-    monkeypatch.setattr(new_tables, "included_tables", lambda _config: [TableId("shop", "orders")])
-    monkeypatch.setattr(new_tables, "ignores_case", lambda _config: folds)
+    monkeypatch.setattr(source_tables, "included_tables", lambda _config: [TableId("shop", "orders")])
+    monkeypatch.setattr(source_tables, "ignores_case", lambda _config: folds)
     context: Any = SimpleNamespace(config=Mock(), schemas=tracker(*statements))
     assert present_tables(context) == ([TableId("shop", wanted)], folds)
 

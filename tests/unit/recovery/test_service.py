@@ -13,13 +13,14 @@ from replicator.jvm.spark import first_line
 from replicator.lake.ledger import Progress
 from replicator.model.reread import REREAD_KEY, KeySpan, Narrowed, Phase, Request, new_request
 from replicator.model.table import TableId
-from replicator.recovery import new_tables, running
+from replicator.recovery import running
 from replicator.recovery.connector_repair import LOST_BINLOG
 from replicator.recovery.noted_failure import NotedFailure
 from replicator.recovery.request import Requests
 from replicator.recovery.running import RunningRereads
 from replicator.recovery.service import MakeWatches, Recovery
 from replicator.recovery.table_reread import TableReread
+from replicator.sources.mysql import tables as source_tables
 from tests.support.scheduler_harness import SchedulerHarness
 
 ORDERS, USERS, BILLS = TableId("shop", "orders"), TableId("shop", "users"), TableId("shop", "bills")
@@ -79,8 +80,8 @@ def test_rows_that_were_read_before_the_connector_begins_again_do_not_count(
     def included(_config: Config) -> list[TableId]:
         return [ORDERS, USERS, BILLS]
 
-    monkeypatch.setattr(new_tables, "included_tables", included)
-    monkeypatch.setattr(new_tables, "ignores_case", lambda _config: False)
+    monkeypatch.setattr(source_tables, "included_tables", included)
+    monkeypatch.setattr(source_tables, "ignores_case", lambda _config: False)
     active = mirror.begin(new_request(USERS, "new table"))
     waiting = new_request(BILLS, "new table")
     mirror.recovery._waiting[BILLS] = waiting

@@ -128,8 +128,8 @@ def test_a_reread_that_waits_for_a_thread_is_cancelled_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All threads may wait for the connector, which is repaired only after this."""
-    monkeypatch.setattr("replicator.recovery.table_reread.TableReader", Mock())
-    monkeypatch.setattr("replicator.recovery.table_reread.Throttle", Mock())
+    monkeypatch.setattr("replicator.recovery.reader.table_reader.TableReader", Mock())
+    monkeypatch.setattr("replicator.sources.mysql.throttle.Throttle", Mock())
     harness, released = Harness(tmp_path, tables()), threading.Event()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(released.wait)

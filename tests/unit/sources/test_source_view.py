@@ -4,16 +4,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from replicator.config import Config
 from replicator.model.binlog import BinlogEnd, ConnectorOffset
-from replicator.sources import server_view
 from replicator.sources.connector.policy import MISSING, UNREACHABLE
 from replicator.sources.kafka.admin import KafkaAdmin
-from replicator.sources.mysql.connection import Connection
+from replicator.sources.mysql import connection
 from replicator.sources.source_view import SourceView, read_source
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
@@ -86,7 +84,7 @@ def test_what_the_topics_have_is_read_after_the_position_of_the_connector_and_th
     connect.reply(FIND, 200, {"mine": {"info": {"config": {"topic.prefix": "shop"}}}})
     connect.reply(offsets, 200, {"offsets": [{"offset": {"file": "b.000001", "pos": 4}}]})
 
-    def rows(statement: str) -> list[tuple[object, ...]]:
+    def ask(statement: str) -> list[tuple[object, ...]]:
         assert connect.count(offsets) == ("EXISTS" in statement)
         if "information_schema" in statement:
             return [("shop", "orders"), ("shop", "a:b"), ("shop", "c%d")]
@@ -104,9 +102,7 @@ def test_what_the_topics_have_is_read_after_the_position_of_the_connector_and_th
 
     ends = KafkaAdmin.end_offsets
     monkeypatch.setattr(KafkaAdmin, "end_offsets", end_offsets)
-    source = Connection(Mock())
-    monkeypatch.setattr(source, "rows", rows)
-    monkeypatch.setattr(server_view, "connect", lambda *_, **__: nullcontext(source))
+    monkeypatch.setattr(connection, "asking", lambda *_, **__: nullcontext(ask))
     found = read_source(read.model_copy(update={"log": log}))
     assert found.log_is_complete
     assert found.ends is not None

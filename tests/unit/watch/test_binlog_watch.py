@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from sqlalchemy import Connection
 
 from replicator.batch import MirrorContext
 from replicator.batch.state.prepared_transactions import PreparedTransactions
@@ -19,7 +20,6 @@ from replicator.model.compared import may_differ_in
 from replicator.model.gtid import GtidSet
 from replicator.model.table import TableId
 from replicator.recovery.request import Requests
-from replicator.sources.mysql.connection import Connection
 from replicator.watch import binlog_watch
 from replicator.watch.binlog_watch import BinlogWatch
 from tests.support.config_files import load_text
@@ -79,7 +79,7 @@ class Harness:
     def connect(self, *_: object, **__: object) -> Iterator[Connection]:
         if self.failure is not None:
             raise self.failure
-        yield self.server
+        yield self.server.connection
 
     @property
     def connector(self) -> Any:

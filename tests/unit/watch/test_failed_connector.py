@@ -39,7 +39,7 @@ class Harness:
         lake = SimpleNamespace(namespace_properties=lambda _: {})
         config = SimpleNamespace(lake=SimpleNamespace(ops_namespace="ops"))
         monkeypatch.setattr("replicator.watch.failed_connector.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("replicator.watch.failed_connector.included_tables", lambda _: [A, B])
+        monkeypatch.setattr("replicator.sources.mysql.tables.included_tables", lambda _: [A, B])
         self.failed = FailedConnector(
             cast("MirrorContext", SimpleNamespace(lake=lake, config=config)),
             cast("Requests", requests),

@@ -48,7 +48,7 @@ class Harness:
         )
         monkeypatch.setattr(skipped_events, "read_end", lambda _: BinlogEnd(FILE, self.end))
         monkeypatch.setattr("replicator.watch.skipped_events.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("replicator.watch.skipped_events.included_tables", lambda _: [A, B, C])
+        monkeypatch.setattr("replicator.sources.mysql.tables.included_tables", lambda _: [A, B, C])
         context = SimpleNamespace(lake=lake, config=config)
         self.skipped = SkippedEvents(
             cast("MirrorContext", context), cast("Requests", requests), cast("BinlogWatch", self.watch)

@@ -1,13 +1,9 @@
 """Columns from the source's information_schema."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import pymysql
 import pytest
-from pymysql.cursors import Cursor
 
-from replicator.model.table import TableId
 from replicator.model.types import (
     BINARY,
     BOOLEAN,
@@ -22,8 +18,7 @@ from replicator.model.types import (
     LakeType,
     decimal,
 )
-from replicator.sources.mysql.connection import Connection
-from replicator.sources.mysql.definitions import column_of, read_definitions
+from replicator.sources.mysql.definitions import column_of
 
 NOTHING = dict.fromkeys(("charset", "digits", "scale", "fraction", "size"))
 
@@ -69,28 +64,3 @@ def test_column_of_has_labels_nullability_and_size() -> None:
     assert not column.nullable
     assert column.respelt == (("b\\, c", "b, c"), ("back\\\\slash", "back\\slash"))
     assert column_of(row("decimal", "decimal(65,30)", digits=65, scale=30)).size == 30
-
-
-class Statements(Connection):
-    """A server without tables. It has the statements as the driver would send them."""
-
-    def __init__(self) -> None:
-        driver: Any = pymysql.connections.Connection(defer_connect=True)
-        driver.server_status = 0
-        super().__init__(driver)
-        self.sent: list[str] = []
-
-    def rows(self, statement: str, *values: object) -> Sequence[Sequence[Any]]:
-        self.sent.append(Cursor(self.driver).mogrify(statement, values))
-        return ()
-
-    def named_rows(self, statement: str, *values: object) -> list[dict[str, Any]]:
-        self.rows(statement, *values)
-        return []
-
-
-def test_read_definitions_asks_for_the_tables_of_all_databases() -> None:
-    server = Statements()
-    tables = {TableId("shop", "a"), TableId("o'r", "b"), TableId("shop", "c")}
-    assert read_definitions(server, tables) == {}
-    assert [r"table_schema IN ('o\'r', 'shop')" in statement for statement in server.sent] == [True, True]

@@ -25,7 +25,7 @@ def read_all(reader: DeviationReader, server: ListingServer) -> list[Deviation]:
     found: list[Deviation] = []
     more = True
     while more:
-        some, more = reader.read(server)
+        some, more = reader.read(server.connection)
         found += some
     return found
 
@@ -61,7 +61,7 @@ def test_transaction_in_two_files_is_found_and_a_restart_does_not_find_it_twice(
     events = listed(ROLLED_BACK)
     server = ListingServer({FILE: events[:-2], NEXT: [e._replace(file=NEXT) for e in events[-2:]]})
     first = DeviationReader(known(867))
-    first.read(server)
+    first.read(server.connection)
     assert first.watched() == Watched(SERVER, FILE, 867, NEXT, 4)
     second = DeviationReader(first.watched())
     (found,) = read_all(second, server)
