@@ -14,13 +14,14 @@ from replicator.errors import UnsupportedChange
 from replicator.jvm.position_columns import position_key, row_key
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import rows_of
-from replicator.model.changelog import FIRST_FIELDS, NOT_APPLIED
+from replicator.model.changelog import NOT_APPLIED
 from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import quoted
 from replicator.model.moments import Bound
 from replicator.model.position import FILE_SHIFT, LAST_MS, PackedPosition, SourcePosition
 from replicator.model.snapshot import SnapshotRead, Truncate
 from replicator.model.types import spark_sql_name
+from replicator.schema.evolution.own_columns import change_field
 
 _META: Final = ("kind", "op", "server_id", "gtid", "partition", "offset")
 _NO_PARTITION: Final = -1
@@ -76,13 +77,17 @@ class Changes:
 
 
 def read_changes(lake: Lake, changelog: LakeTable) -> DataFrame:
-    """Return the rows of the changelog's current snapshot, as the columns `VALUES` and `AT`."""
-    columns = changelog.engine_columns()
-    rows = rows_of(lake, changelog)
-    at = F.col(quoted(_struct_of(rows)))
+    """Return the rows of the changelog's current snapshot, as the columns `VALUES` and `AT`.
+
+    Raises:
+        UnsupportedChange: the table is no changelog.
+    """
+    if (found := change_field(changelog.schema_json())) is None:
+        raise UnsupportedChange(f"{changelog.namespace}.{changelog.name} is no changelog of this engine")
+    name, known = found
+    at = F.col(quoted(name))
     number = F.substring_index(at.getField("file"), ".", -1).cast("long")
     kind = F.when(at.getField("op").isin("d", "t"), F.lit(0)).otherwise(F.lit(1))
-    known = rows.schema[_struct_of(rows)].dataType.fieldNames()  # type: ignore[attr-defined]  # a struct
     change = F.struct(
         *[at.getField(name).alias(name) for name in _META],
         (at.getField("commit") if "commit" in known else F.lit(None).cast("long")).alias("commit"),
@@ -92,14 +97,11 @@ def read_changes(lake: Lake, changelog: LakeTable) -> DataFrame:
         row_key(at.getField("row"), kind).alias("row_key"),
         F.unix_millis(at.getField("source_ts")).alias("ts_ms"),
     )
-    # The schema of the snapshot may be older than that of the table.
     values = [
-        (F.col(quoted(name)) if name in rows.columns else F.lit(None))
-        .cast(spark_sql_name(lake_type))
-        .alias(name)
-        for name, lake_type in columns.items()
+        F.col(quoted(name)).cast(spark_sql_name(lake_type)).alias(name)
+        for name, lake_type in changelog.engine_columns().items()
     ]
-    return rows.select(F.struct(*values).alias(VALUES), change.alias(AT))
+    return rows_of(lake, changelog).select(F.struct(*values).alias(VALUES), change.alias(AT))
 
 
 def order_changes(
@@ -278,11 +280,3 @@ def _position(key: int, file: str | None, server_id: int | None, gtid: str | Non
 
 def _key_of(position: SourcePosition) -> int:
     return PackedPosition.pack(position).position_key
-
-
-def _struct_of(rows: DataFrame) -> str:
-    """Return the name of the changelog's struct column."""
-    for found in reversed(rows.schema.fields):
-        if set(getattr(found.dataType, "names", ())) >= FIRST_FIELDS:
-            return found.name
-    raise UnsupportedChange("the table is no changelog of this engine")
