@@ -75,28 +75,26 @@ def rebuild_tables(
     writer, planned = RebuildWriter(config, lake, as_of, bound, to), []
     for tables in sources:
         writer.check_free(tables)
-        with _translated(lake, tables.source):
+        with translated(lake, f"{tables.source} cannot be rebuilt"):
             planned.append(plan_rebuild(tables, changes[tables.source], bound, in_place=to is None))
     reports = []
     for number, work in enumerate(planned):
         on_progress(work.tables.source, number, len(planned))
-        with _translated(lake, work.tables.source):
+        with translated(lake, f"{work.tables.source} cannot be rebuilt"):
             reports.append(writer.count(work) if dry_run else writer.write(work))
         on_progress(work.tables.source, number + 1, len(planned))
     return tuple(reports)
 
 
 @contextmanager
-def _translated(lake: Lake, source: str) -> Iterator[None]:
-    """Translate the errors of Spark's jobs."""
+def translated(lake: Lake, failure: str) -> Iterator[None]:
+    """Translate the errors of Spark's jobs; `failure` says what cannot be done then."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         check_java(lake.spark)
         if LACKS_CHANGES in str(error):
-            raise MissingRows(
-                f"{source} cannot be rebuilt: {LACKS_CHANGES}", "take a new snapshot of the table"
-            ) from error
+            raise MissingRows(f"{failure}: {LACKS_CHANGES}", "take a new snapshot of the table") from error
         raise LakeUnavailable(
-            f"{source} cannot be rebuilt: {first_line(error)}", "check the storage, and spark.log"
+            f"{failure}: {first_line(error)}", "check the storage, and spark.log in the state folder"
         ) from error

@@ -6,15 +6,12 @@ The result of the pipeline itself stays. The other table is an ordinary one, whi
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.config import Config
-from replicator.errors import LakeUnavailable, UnsupportedChange, UsageError
-from replicator.jvm.spark import check_java, first_line
+from replicator.errors import UnsupportedChange, UsageError
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.spark_tables import as_table, rows_of
@@ -25,6 +22,7 @@ from replicator.model.position import PackedPosition
 from replicator.model.table import SOURCE_KEY
 from replicator.operations.rebuild.changes import AT, is_before, read_changes
 from replicator.operations.rebuild.planning import SourceTables, find_bound, plan_rebuild
+from replicator.operations.rebuild.rebuild import translated
 from replicator.pipelines.files import chosen
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.positions import READ, is_after
@@ -97,17 +95,12 @@ def compute_as_of(pipelines: Pipelines, definition: Definition, as_of: AsOf, to:
     changelogs = ", ".join(sorted(str(t.changelog.name) for t in sources.tables.values()))
     made_of = Provenance(str(result), changelogs, None, as_of.text, bound.text, now_ms())
     try:
-        sources.check(bound)
-        rows = sources.result(result, bound).drop(STATE)
-        table = _created(pipelines, target, definition, rows, made_of)
-        files = stage_data(lake, table, as_table(lake, table, rows))
-        complete(table, files, replace(made_of, complete=True))
-    except (PySparkException, Py4JJavaError) as error:
-        check_java(lake.spark)
-        raise LakeUnavailable(
-            f"{definition.name} cannot be computed as of {bound.text}: {first_line(error)}",
-            "check the storage, and spark.log in the state folder",
-        ) from error
+        with translated(lake, f"{definition.name} cannot be computed as of {bound.text}"):
+            sources.check(bound)
+            rows = sources.result(result, bound).drop(STATE)
+            table = _created(pipelines, target, definition, rows, made_of)
+            files = stage_data(lake, table, as_table(lake, table, rows))
+            complete(table, files, replace(made_of, complete=True))
     finally:
         sources.views.drop()
     return ComputedAsOf(definition.name, str(target), sum(int(f.recordCount()) for f in files), bound.text)
