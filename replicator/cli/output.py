@@ -35,6 +35,9 @@ COLOURS = {
     "equal": "green",
     "different": "red",
     "undecided": "yellow",
+    "MATCH": "green",
+    "DIFFERENT": "red",
+    "MISSING": "red",
 }
 _PIPE_WIDTH = 100_000
 

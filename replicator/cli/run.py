@@ -39,9 +39,15 @@ def demo(
       replicator demo --dir /tmp/demo
     """
     from replicator.cli.output import progress_bar
-    from replicator.operations.demo import run_demo
+    from replicator.cli.render_demo import print_demo
+    from replicator.errors import CheckFailed
+    from replicator.operations.demo import LOG_NAME, run_demo
 
-    run_demo(directory, progress_bar, as_json=as_json)
+    result, source = run_demo(directory, progress_bar)
+    print_demo(result, source, as_json=as_json)
+    if not result.match:
+        names = ", ".join(table.source for table in result.tables if not table.match)
+        raise CheckFailed(f"the lake differs from the source in {names}", f"See {result.folder / LOG_NAME}.")
 
 
 def run(config: ConfigFile = DEFAULT_CONFIG, until_caught_up: CaughtUp = False) -> None:

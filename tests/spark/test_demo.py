@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from replicator.cli.render_demo import shell_lines, snippets
 from replicator.config import load
 from replicator.operations.demo import RECORDING
 from replicator.operations.demo.compare import RecordedSource, compare_lake
-from replicator.operations.demo.show import shell_lines, snippets
 
 pytestmark = pytest.mark.spark
 

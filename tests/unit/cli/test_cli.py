@@ -20,6 +20,7 @@ from replicator.errors import (
     UsageError,
 )
 from replicator.model.moments import ReplayRange
+from replicator.operations.demo.compare import ComparedTable, DemoResult
 from replicator.operations.stack.process import Child
 from replicator.operations.stack.state import Part, PartState, StackState, save_state
 from tests.support.command_line import replace_module
@@ -178,14 +179,20 @@ def test_replay_and_demo_pass_their_folders(cli: Any, config: Path, monkeypatch:
         return summary()
 
     replace_module(monkeypatch, "replicator.runner.process", replay=replay)
-    replace_module(
-        monkeypatch,
-        "replicator.operations.demo",
-        run_demo=lambda folder, _, *, as_json: calls.append((folder, as_json)),
+    table = ComparedTable(
+        "shop.orders", "shop.orders", 2, 3, "0", "1", {}, None, "DIFFERENT", "2 rows instead of 3"
     )
+
+    def run_demo(folder: Path, _: Any) -> Any:
+        calls.append(folder)
+        return DemoResult(folder, "shop", "", 5, 1.0, (table,)), None
+
+    replace_module(monkeypatch, "replicator.operations.demo", run_demo=run_demo, LOG_NAME="demo.log")
     assert cli("replay", "--from", "recorded").code == 0
-    assert cli("demo", "--dir", "there", "--json").code == 0
-    assert calls == [("recorded", ReplayRange()), (Path("there"), True)]
+    ran = cli("demo", "--dir", "there", "--json")
+    assert (ran.code, json.loads(ran.out)["match"]) == (1, False)
+    assert "the lake differs from the source in shop.orders" in ran.err
+    assert calls == [("recorded", ReplayRange()), Path("there")]
 
 
 @pytest.mark.parametrize(

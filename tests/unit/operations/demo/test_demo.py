@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pyiceberg.catalog.sql import SqlCatalog
 
+from replicator.cli.render_demo import print_demo, snippets
 from replicator.config import Config
 from replicator.errors import ArchiveError, UsageError
 from replicator.model.changelog import FIRST_FIELDS
@@ -23,7 +24,6 @@ from replicator.operations.demo.compare import (
     checksum,
     compare_lake,
 )
-from replicator.operations.demo.show import print_result, snippets
 from replicator.schema.types.table import Form
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.verify.canonical import LakeColumn
@@ -110,11 +110,11 @@ def test_print_result_writes_text_and_json(
     config: Config, source: RecordedSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = compared(config, source, tmp_path)
-    print_result(result, source, as_json=False)
+    print_demo(result, source, as_json=False)
     text = capsys.readouterr().out
     assert "2 of 2 tables equal MySQL 9.7.0 at mysql-bin.000002:157" in text
     assert all(each in text for each in ("shop.orders", "Spark", "PyIceberg", "DuckDB", "MATCH"))
-    print_result(result, source, as_json=True)
+    print_demo(result, source, as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["match"] is True
     assert document["tables"][1]["checksum"] == f"{source.tables['shop.orders'].checksum.hash:016x}"

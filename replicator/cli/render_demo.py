@@ -1,25 +1,17 @@
 """Print the demo's result: a table of the comparison, and how to query the lake."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from replicator.cli.output import cells, coloured, new_console, new_table, print_json, say
 from replicator.model.common import counted
-from replicator.operations.demo.compare import ComparedTable, DemoResult, RecordedSource
+from replicator.operations.demo.compare import DemoResult, RecordedSource
 
-_KINDS: Final = (
-    ("INSERT", "inserts"),
-    ("UPDATE_AFTER", "updates"),
-    ("DELETE", "deletes"),
-    ("TRUNCATE", "truncates"),
-)
-_COLOURS: Final = {"MATCH": "green", "DIFFERENT": "red", "MISSING": "red"}
+_KINDS: Final = ("INSERT", "UPDATE_AFTER", "DELETE", "TRUNCATE")
 
 SPARK: Final = """\
 from pathlib import Path
@@ -77,55 +69,40 @@ def shell_lines(folder: Path) -> list[str]:
     return [*lines, f"source {shlex.quote(str(activate))}"] if activate.exists() else lines
 
 
-def print_result(result: DemoResult, source: RecordedSource, *, as_json: bool) -> None:
+def print_demo(result: DemoResult, source: RecordedSource, *, as_json: bool) -> None:
     """Print the comparison and how to query the lake, or the comparison as JSON."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        # A pipe has no width limit that names would have to fit.
-        console = Console(highlight=False, width=200)
     if as_json:
-        console.print(json.dumps(result.to_json(), indent=2), soft_wrap=True, markup=False)
+        print_json(result.to_json())
         return
+    console = new_console()
     console.print(_comparison(result))
     for table in result.tables:
         if table.reason:
-            console.print(Text(f"{table.source}: {table.reason}", style="red"))
+            say(console, f"{table.source}: {table.reason}", "red")
     good = sum(table.match for table in result.tables)
     console.print(
         f"\n{good} of {len(result.tables)} tables equal MySQL {source.server_version} at "
         f"{source.binlog_file}:{source.binlog_position}, row by row (checksums of all columns)."
     )
     console.print(f"{result.events:,} events in {result.seconds:.1f} s, including the start of Spark.")
-    console.print(Text(f"\nThe lake is in {result.folder / 'lake'}"), soft_wrap=True)
+    say(console, f"\nThe lake is in {result.folder / 'lake'}")
     console.print(f"Tables: {result.namespace}.*, and every change in {result.namespace}_changes.*")
     for name, rows in result.results.items():
         file = Path("pipelines", f"{name.rpartition('.')[2]}.sql")
         console.print(f"Pipeline {file}: its result is {name}, {counted(rows, 'row')}")
     console.print("\n[bold]In a shell[/bold]")
     for line in (*shell_lines(result.folder), "replicator status", "python"):
-        console.print(Text(line), soft_wrap=True)
+        say(console, line)
     for engine, text in snippets(result).items():
         console.print(f"\n[bold]In Python, with {engine}[/bold]")
-        console.print(Text(text.rstrip()), soft_wrap=True)
+        say(console, text.rstrip())
 
 
 def _comparison(result: DemoResult) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("table")
-    for title in ("rows", *(title for _, title in _KINDS)):
-        table.add_column(title, justify="right")
-    table.add_column("last position")
-    table.add_column("source")
+    kinds = (">inserts", ">updates", ">deletes", ">truncates")
+    table = new_table("table", ">rows", *kinds, "last position", "source")
     for entry in result.tables:
-        table.add_row(*_row(entry))
+        changes = (entry.changes.get(kind, 0) for kind in _KINDS)
+        position = entry.position or "snapshot only"
+        table.add_row(*cells(entry.table, entry.rows, *changes, position, coloured(entry.verdict)))
     return table
-
-
-def _row(entry: ComparedTable) -> list[Text]:
-    return [
-        Text(entry.table),
-        Text(f"{entry.rows:,}"),
-        *(Text(f"{entry.changes.get(kind, 0):,}") for kind, _ in _KINDS),
-        Text(entry.position or "snapshot only"),
-        Text(entry.verdict, style=_COLOURS[entry.verdict]),
-    ]
