@@ -13,7 +13,7 @@ from benchmarks.broker import cache_folder
 from benchmarks.peers import binlog as plain
 from benchmarks.report import CONSOLE, save, show
 from replicator.config import Config, parse
-from replicator.operations.binlog import ImportRequest, Progress, import_binlog
+from replicator.operations.binlog import ImportRequest, import_binlog
 from replicator.operations.binlog.scratch import connector_settings, scratch_config
 from replicator.operations.stack import Endpoints, LocalStack
 from replicator.sources.archive.reader import ArchiveReader
@@ -97,10 +97,10 @@ class _Phases:
         self._phase = "checking"
         self._since = self._started = time.monotonic()
 
-    def see(self, progress: Progress) -> None:
-        if progress.phase != self._phase:
+    def see(self, phase: str, _done: int, _total: int) -> None:
+        if phase != self._phase:
             self.end()
-            self._phase = progress.phase
+            self._phase = phase
 
     def end(self) -> None:
         now = time.monotonic()

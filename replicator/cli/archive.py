@@ -16,7 +16,6 @@ from replicator.model.common import counted
 if TYPE_CHECKING:
     from replicator.model.moments import AsOf
     from replicator.operations.binlog import ImportRequest
-    from replicator.operations.binlog import Progress as ImportProgress
     from replicator.operations.record import RecordProgress
 
 _From = Annotated[
@@ -118,7 +117,7 @@ def record(  # noqa: PLR0917 - typer calls it, by name
     if with_rows and (binlog or from_server):
         raise UsageError("binary logs have no rows from before them", "omit --with-rows")
     if binlog or from_server:
-        from replicator.operations.binlog.request import ImportRequest
+        from replicator.operations.binlog import ImportRequest
 
         request = ImportRequest(
             to,
@@ -171,11 +170,7 @@ def _import_files(config: Path, request: "ImportRequest", *, as_json: bool) -> N
 
     stop = threading.Event()
     with stop_on_signals(stop), progress_bar("checking the files") as show:
-
-        def report(progress: "ImportProgress") -> None:
-            show(progress.phase, progress.done, progress.total)
-
-        done = import_binlog(load(config), request, on_progress=report, stop=stop)
+        done = import_binlog(load(config), request, on_progress=show, stop=stop)
     if as_json:
         files = [
             {"name": f.name, "bytes": f.size, "version": f.version, "cut_at": f.cut_at} for f in done.files
@@ -316,7 +311,7 @@ def archive(
             {} if lake is None else lake.catalog_options(),
             tables=chosen(tables, table),
             verify=verify,
-            on_progress=lambda done, total: show("verifying", done, total),
+            on_progress=show,
         )
     print_archive(report, segments=segments, as_json=as_json)
     if report.problems:

@@ -136,7 +136,7 @@ def run(
     from replicator.cli.output import progress_bar
     from replicator.cli.render_pipeline import print_results
     from replicator.config import load
-    from replicator.operations.pipeline.refresh import follow_pipelines, refresh_pipelines
+    from replicator.operations.pipeline import follow_pipelines, refresh_pipelines
     from replicator.runner.signals import stop_on_signals
 
     settings = load(config)
@@ -186,7 +186,7 @@ def rebuild(
     from replicator.cli.output import progress_bar
     from replicator.cli.render_pipeline import print_as_of, print_results
     from replicator.config import load
-    from replicator.operations.pipeline.refresh import refresh_pipelines
+    from replicator.operations.pipeline import refresh_pipelines
     from replicator.operations.rebuild.results import rebuild_result
 
     settings, moment = load(config), _moment(as_of, to)
@@ -219,7 +219,7 @@ def check(
     from replicator.cli.output import progress_bar
     from replicator.cli.render_pipeline import print_checked
     from replicator.config import load
-    from replicator.operations.pipeline.refresh import check_pipelines
+    from replicator.operations.pipeline import check_pipelines
 
     with progress_bar("starting Spark") as bar:
         found = check_pipelines(load(config), names or (), repair=repair, on_progress=bar)
@@ -240,7 +240,7 @@ def drop(
     """
     from replicator.cli.output import print_json
     from replicator.config import load
-    from replicator.operations.pipeline.refresh import drop_result
+    from replicator.operations.pipeline import drop_result
 
     settings = load(config)
     if not yes:

@@ -1,20 +1,17 @@
 """Inspect an event archive: what it has of each partition, and whether its files are whole."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from replicator.errors import ArchiveError, UsageError
-from replicator.model.common import counted, matches
+from replicator.model.common import ShowProgress, counted, matches
 from replicator.model.position import place_order
 from replicator.sources.archive.format import Segment
 from replicator.sources.archive.origin import Beginning, Beginnings
 from replicator.sources.archive.positions import SourceSpan
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.storage import open_storage
-
-OnProgress = Callable[[int, int], None]
-"""Called with (files done, files in total)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +68,12 @@ def read_archive(
     *,
     tables: Sequence[str] = (),
     verify: bool = False,
-    on_progress: OnProgress = lambda _done, _total: None,
+    on_progress: ShowProgress = lambda *_: None,
 ) -> ArchiveReport:
     """Return the contents of the archive at `location`, a folder or a URL.
 
-    `options` are PyIceberg's settings of object stores. With `verify`, every file is read.
+    `options` are PyIceberg's settings of object stores. With `verify`, every file is read, and `on_progress` is called
+    with a text and the number of files that are done and in all.
 
     Raises:
         ArchiveError: there is no archive, or its index is damaged; without `verify`, also if files are missing.
@@ -149,11 +147,11 @@ def _joined(spans: Sequence[SourceSpan]) -> SourceSpan:
     )
 
 
-def _verify(reader: ArchiveReader, on_progress: OnProgress) -> tuple[str, ...]:
+def _verify(reader: ArchiveReader, on_progress: ShowProgress) -> tuple[str, ...]:
     """Read every file; files without a checksum are decoded instead."""
     problems = []
     for done, entry in enumerate(reader.entries.values()):
-        on_progress(done, len(reader.entries))
+        on_progress("verifying", done, len(reader.entries))
         try:
             events = sum(batch.num_rows for batch in reader.file_batches(entry.path))
             if events != entry.events:

@@ -4,7 +4,6 @@ A MySQL server of its own serves the files to Debezium, which writes its events 
 are recorded. So the archive has what Debezium would have written when the files were new.
 """
 
-from replicator.operations.binlog.importing import Imported, ImportPhase, Progress, import_binlog
-from replicator.operations.binlog.request import ImportRequest
+from replicator.operations.binlog.importing import Imported, ImportRequest, import_binlog
 
-__all__ = ["ImportPhase", "ImportRequest", "Imported", "Progress", "import_binlog"]
+__all__ = ["ImportRequest", "Imported", "import_binlog"]

@@ -9,23 +9,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from replicator.config import Config, KafkaLog
 from replicator.errors import BinlogError, UsageError
 from replicator.locks import FileLock, LockHeld
-from replicator.model.common import has_wildcard, matches
+from replicator.model.common import ShowProgress, has_wildcard, matches
 from replicator.model.events import RawRecord
 from replicator.model.table import TableId
 from replicator.operations.binlog.checks import EventOrder, SkippedStatements
 from replicator.operations.binlog.definitions import Definitions, from_file, without_file
-from replicator.operations.binlog.request import ImportRequest
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
 from replicator.operations.record import RecordProgress, RecordTimes, RewrittenTopics, record
 from replicator.sources.archive.format import Event
 from replicator.sources.archive.origin import Origin, save_origin
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import open_storage
+from replicator.sources.archive.writer import MAX_BYTES
 from replicator.sources.binlog.scan import BinlogFile, Scan, check_sequence, scan, total_bytes
 from replicator.sources.connector.settings import kafka_log
 from replicator.sources.kafka.admin import PATIENT_S, KafkaAdmin
@@ -34,16 +34,35 @@ from replicator.sources.kafka.log import KafkaChangeLog
 _REFRESH_S: Final = 1.0
 """How often topics are looked for that Debezium made since."""
 
-ImportPhase = Literal["fetching", "checking", "starting servers", "reading", "recording"]
-
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of one phase of an import: done and total, in bytes of the files, or in events while recording."""
+class ImportRequest:
+    """The files to import, and how their tables were defined before the first one.
 
-    phase: ImportPhase
-    done: int
-    total: int
+    Attributes:
+        to: the archive: a folder, or a URL.
+        files: the binary log files, in order; empty if the source is asked for its files.
+        from_server: whether to fetch all files that the source has.
+        segment_bytes, segment_seconds: a segment of the archive is completed at this size, and after this time.
+        mysql: the MySQL server that serves the files: a version or a path; if empty, any available one.
+        definitions: a file with CREATE TABLE statements, as `mysqldump --no-data` writes it; None if there is none.
+    """
+
+    to: Path | str
+    files: tuple[Path, ...] = ()
+    from_server: bool = False
+    definitions: Path | None = None
+    mysql: str = ""
+    segment_bytes: int = MAX_BYTES
+    segment_seconds: float = RecordTimes().segment
+
+    def __post_init__(self) -> None:
+        if self.from_server and self.files:
+            raise UsageError("--from-server fetches the files itself", "omit --binlog and the files")
+        if not self.from_server and not self.files:
+            raise UsageError(
+                "no binary log file was given", "replicator record --to DIR --binlog mysql-bin.000001 …"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +85,18 @@ class Imported:
         return sum(file.gtids + file.anonymous for file in self.files)
 
 
-OnProgress = Callable[[Progress], None]
-
-
 def import_binlog(
     config: Config,
     request: ImportRequest,
     *,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: ShowProgress = lambda *_: None,
     stop: threading.Event | None = None,
 ) -> Imported:
     """Append the events of binary log files to the archive at `request.to`.
 
     The same files always give the same events at the same offsets. So an import that was interrupted is repeated, and
-    one with more files at the end continues the archive.
+    one with more files at the end continues the archive. `on_progress` is called with the phase, and how much is done
+    and in all: bytes of the files, or events while recording.
 
     Raises:
         BinlogError: the files are damaged, incomplete, encrypted, or not in sequence; or tables lack a definition.
@@ -106,7 +123,7 @@ class _Import:
         config: Config,
         request: ImportRequest,
         folder: ScratchFolder,
-        on_progress: OnProgress,
+        on_progress: ShowProgress,
         stop: threading.Event,
     ) -> None:
         self._config = config
@@ -132,7 +149,7 @@ class _Import:
         archive = open_storage(self._request.to, self._config.lake.catalog_options)
         save_origin(archive, origin)
         is_new = find_manifest(archive) is None
-        self._on_progress(Progress("starting servers", 0, 0))
+        self._on_progress("starting servers", 0, 0)
         with Scratch(self._folder, scanned.files, self._request.mysql) as scratch:
             scratch.define(definitions)
             compressed = any(file.compressed for file in scanned.files)
@@ -208,7 +225,7 @@ class _Import:
         from replicator.sources.binlog.download import download  # noqa: PLC0415
 
         def report(done: int, total: int) -> None:
-            self._on_progress(Progress("fetching", done, total))
+            self._on_progress("fetching", done, total)
 
         return download(self._config.source, self._folder.binlogs, report, self._stop.is_set)
 
@@ -218,7 +235,7 @@ class _Import:
         def report(read: int) -> None:
             nonlocal done
             done += read
-            self._on_progress(Progress("checking", done, total))
+            self._on_progress("checking", done, total)
 
         scanned = scan(paths, report)
         check_sequence(scanned.files)
@@ -252,12 +269,12 @@ class _Import:
             total += file.size
 
         def report(name: str, at: int) -> None:
-            self._on_progress(Progress("reading", starts.get(name, 0) + at, total))
+            self._on_progress("reading", starts.get(name, 0) + at, total)
 
         return report
 
     def _recording(self, state: RecordProgress) -> None:
-        self._on_progress(Progress("recording", state.events, state.events + state.remaining))
+        self._on_progress("recording", state.events, state.events + state.remaining)
 
 
 def _schema_changes(own: Config) -> Iterator[RawRecord]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replicator.operations.binlog import Imported, ImportRequest, Progress
+from replicator.operations.binlog import Imported, ImportRequest
 from replicator.sources.binlog.scan import scan
 from tests.support.binlog_files import gtid, previous_gtids, query, write_file
 
@@ -61,7 +61,7 @@ def test_an_import_reports_files_and_events(cli: Any, config: Path, monkeypatch:
 
     def imported(_: Any, request: ImportRequest, *, on_progress: Any, stop: Any) -> Imported:
         asked.append(request)
-        on_progress(Progress("reading", 1, 2))
+        on_progress("reading", 1, 2)
         return Imported(scan(request.files).files, 1_234, complete=not stop.is_set())
 
     monkeypatch.setattr("replicator.operations.binlog.import_binlog", imported)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from replicator.config import Config
+from replicator.model.common import ShowProgress
 from replicator.pipelines.checking import Checked, check_when_settled
 from replicator.pipelines.files import PipelineFiles, chosen, of_log_tables, read_pipelines
 from replicator.pipelines.inputs.log_ends import ReadEnds, ends_reader
@@ -14,7 +15,6 @@ from replicator.pipelines.rounds import refresh_when_reached
 from replicator.pipelines.service import Result
 
 _SETTLE_S: Final = 30.0
-ShowProgress = Callable[[str, int, int], None]
 
 
 def refresh_pipelines(

@@ -1,1 +1,0 @@
-"""`replicator pipeline`: list and explain pipelines, refresh and check their results, drop them."""
