@@ -4,7 +4,7 @@ Readers (`*_facts`) query the servers and change nothing; the checks are pure fu
 results, so they are tested without a server.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -26,18 +26,17 @@ from replicator.operations.check.log_facts import (
     read_named_topics,
     read_topics,
 )
-from replicator.operations.check.log_tables import check_log_tables
 from replicator.operations.check.machine import check_machine
-from replicator.operations.check.pipelines import check_pipelines
 from replicator.operations.check.result import CheckResult, Status, fail, ok, warn, worst
-from replicator.operations.check.topics import check_archive, check_schema_topic
+from replicator.operations.check.topics import check_archive, check_log_tables, check_schema_topic
+from replicator.pipelines.results import has_pipelines
 from replicator.sources.archive.reader import ArchiveReader, find_manifest
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.connector.connect import without_login
 from replicator.sources.kafka.schema_registry import Registry
 from replicator.sources.mysql.connection import MySqlServer, connect_to
 
-__all__ = ["CheckResult", "Status", "refuse_losses", "refuse_start", "run_checks", "worst"]
+__all__ = ["CheckResult", "Status", "check_pipelines", "refuse_losses", "refuse_start", "run_checks", "worst"]
 
 
 _QUICK_S: Final = 3.0
@@ -245,3 +244,22 @@ def _registry(config: Config) -> list[CheckResult]:
     reason = f"no subject is named {prefix}.DATABASE.TABLE-value"
     hint = "run: replicator connect; if the connector is already running, check that it uses this registry"
     return [reached, warn("registry: schemas", reason, hint)]
+
+
+def check_pipelines(config: Config) -> Iterator[CheckResult]:
+    """Yield a result for each pipeline whose file cannot be used, or one if all can be. No code is run.
+
+    Raises:
+        LakeUnavailable: the catalog cannot be read.
+    """
+    if not has_pipelines(config):
+        return
+    # It loads a parser of SQL.
+    from replicator.pipelines.status import INVALID, list_pipelines  # noqa: PLC0415
+
+    found = list_pipelines(config)
+    broken = [status for status in found if status.state == INVALID]
+    for status in broken:
+        yield warn(f"pipelines: {status.name}", status.problem or "", status.hint or f"edit {status.file}")
+    if not broken:
+        yield ok("pipelines: files", counted(len(found), "pipeline"))

@@ -41,27 +41,6 @@ class Grants:
         )
 
 
-VARIABLES = (
-    "version",
-    "version_comment",
-    "log_bin",
-    "server_id",
-    "binlog_format",
-    "binlog_row_image",
-    "binlog_row_value_options",
-    "binlog_row_metadata",
-    "binlog_transaction_compression",
-    "binlog_expire_logs_seconds",
-    "binlog_expire_logs_auto_purge",
-    "gtid_mode",
-    "log_replica_updates",
-    "log_slave_updates",
-    "time_zone",
-    "system_time_zone",
-    "innodb_native_foreign_keys",
-    "lower_case_table_names",
-)
-
 _SYSTEM = "('mysql', 'sys', 'performance_schema', 'information_schema')"
 
 
@@ -143,8 +122,7 @@ def _is_replica(connection: Connection) -> bool:
 
 
 def _variables(connection: Connection) -> dict[str, str]:
-    names = ", ".join(f"'{name}'" for name in VARIABLES)
-    rows = connection.execute(text(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
+    rows = connection.execute(text("SHOW GLOBAL VARIABLES"))
     return {str(name).lower(): str(value) for name, value in rows}
 
 

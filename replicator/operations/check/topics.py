@@ -1,4 +1,4 @@
-"""Check that topics keep what a mirror needs: all definitions, and what continues the archive. Pure.
+"""Check that topics keep what a mirror needs: all definitions, what continues the archive, events of log tables. Pure.
 
 A record of the topic has one statement, and its key is the database: compaction removes all statements of a database
 but the last one.
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from replicator.config import Config, KafkaLog
+from replicator.config.log_tables import LogTableConfig
 from replicator.model.common import counted, listing
 from replicator.operations.check.connector import mirrored_topics
 from replicator.operations.check.log_facts import TopicFacts
@@ -107,3 +108,26 @@ def check_archive(
             "into another folder, and name that one in log.archive",
         )
     ]
+
+
+_LOG_TABLES: Final = "log tables: topics"
+
+
+def check_log_tables(tables: Sequence[LogTableConfig], topics: Sequence[TopicFacts]) -> Iterator[CheckResult]:
+    """Check that the topic of each log table exists and keeps its events."""
+    known = {topic.name: topic for topic in topics}
+    for settings in tables:
+        topic, name = known.get(settings.topic), f"{settings.topic} for {settings.table}"
+        if topic is None:
+            yield warn(
+                _LOG_TABLES,
+                f"Kafka has no topic {name}",
+                "create it, or correct topic; it is read once it exists",
+            )
+        elif topic.is_compacted:
+            step = "set cleanup.policy = delete on it, unless only the last event of a key matters"
+            yield warn(_LOG_TABLES, f"{name} is compacted: Kafka removes earlier events of a key", step)
+        else:
+            kept = f", kept for {days(topic.retention_ms / 1000)}" if topic.retention_ms >= 0 else ""
+            partitions = "partition" if topic.partitions == 1 else "partitions"
+            yield ok(_LOG_TABLES, f"{name}: {topic.partitions} {partitions}{kept}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from replicator.config.log_tables import LogTableConfig
 from replicator.log_tables.retention import expired_before, literal
 from replicator.operations.check.log_facts import TopicFacts
-from replicator.operations.check.log_tables import check_log_tables
+from replicator.operations.check.topics import check_log_tables
 
 _UNITS = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 

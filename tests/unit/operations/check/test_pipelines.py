@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from replicator.operations.check.pipelines import check_pipelines
+from replicator.operations.check import check_pipelines
 from tests.support.config import minimal_config
 
 
