@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,13 +14,13 @@ from rich.text import Text
 from replicator.cli.next_steps import next_step_lines, pasted
 from replicator.cli.output import ago, cells, coloured, megabytes, new_console, new_table, print_json
 from replicator.cli.render import noteworthy, reread_lines, tag_notes, tag_table
-from replicator.cli.render_log_table import log_table_lines
 from replicator.cli.render_pipeline import pipeline_lines
 from replicator.cli.render_verify import checks_table, comparison_lines, verified_lines
 from replicator.model.common import counted, listing, now_ms
 
 if TYPE_CHECKING:
     # Each command imports only its own modules: together they take a second to load.
+    from replicator.log_tables.status import LogTableStatus
     from replicator.operations.status.mirror_status import (
         ConnectorStatus,
         MirrorStatus,
@@ -229,6 +229,20 @@ def _maintenance_note(status: "MirrorStatus") -> str | None:
         return None
     text = listing(f"{entry.table} ({', '.join(entry.overdue)})" for entry in found)
     return f"Maintenance is due: {text}\n  next: {pasted('replicator maintain')}"
+
+
+def log_table_lines(found: "Sequence[LogTableStatus]") -> Iterator[Table | Text]:
+    """Yield a table of log tables, and what is wrong with them."""
+    table = new_table("log table", "state", ">rows", ">behind", "newest event", "committed", "topic")
+    for entry in found:
+        times = (None if ms is None else ago(ms) for ms in (entry.watermark_ms, entry.committed_ms))
+        shown = (entry.rows, entry.events_behind, *("-" if at is None else at for at in times))
+        table.add_row(*cells(entry.table, coloured(entry.state), *shown, entry.topic, unknown="?"))
+    yield table
+    for entry in found:
+        if entry.reason:
+            yield Text(f"{entry.table} is {entry.state}: {entry.reason}", style="yellow")
+            yield from _next(entry.next_step)
 
 
 def _connector_line(connector: "ConnectorStatus") -> Text:

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from replicator.cli.render_log_table import log_table_lines
+from replicator.cli.render_status import log_table_lines
 from replicator.config.log_tables import LogTableConfig
 from replicator.lake.properties import Pause
 from replicator.log_tables.status import LogTableStatus as Status
