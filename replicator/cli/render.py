@@ -23,7 +23,7 @@ from replicator.cli.output import (
     print_json,
     say,
 )
-from replicator.model.common import counted
+from replicator.model.common import ShowProgress, counted
 from replicator.model.reread import Phase, Request
 
 if TYPE_CHECKING:
@@ -67,10 +67,12 @@ def _shown_ms(request: Request) -> int:
     return _NEW_SHOWN_MS if request.changed is None else _AGAIN_SHOWN_MS
 
 
-def progress_text(request: Request) -> str:
-    """Return what is done for a request now, for the progress bar."""
-    waits = f" ({request.problem})" if request.problem else ""
-    return f"{request.table} {request.phase}{waits}"
+def show_rereads(show: ShowProgress, requests: Sequence[Request]) -> None:
+    """Show on a progress bar what is done for requests now."""
+    running = [request for request in requests if not request.has_ended]
+    texts = [f"{r.table} {r.phase}" + (f" ({r.problem})" if r.problem else "") for r in running[:3]]
+    rows, estimated = sum(r.rows for r in requests), sum(max(r.estimated, r.rows) for r in requests)
+    show(", ".join(texts) or "done", rows, estimated)
 
 
 def reread_lines(requests: Sequence[Request]) -> Iterator[Text]:

@@ -4,6 +4,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,7 +78,7 @@ def heal(
 
 def _read(settings: "Config", tables: "Sequence[TableId]", reason: str, *, as_json: bool) -> None:
     from replicator.cli.output import progress_bar
-    from replicator.cli.render import print_rereads, progress_text
+    from replicator.cli.render import print_rereads, show_rereads
     from replicator.model.reread import Phase
     from replicator.operations.reread import reread
     from replicator.telemetry import setup_logging
@@ -87,12 +88,6 @@ def _read(settings: "Config", tables: "Sequence[TableId]", reason: str, *, as_js
     ended: list[Request] = []
     if tables:
         with progress_bar("starting Spark") as show:
-
-            def report(requests: "Sequence[Request]") -> None:
-                running = [r for r in requests if not r.has_ended]
-                text = ", ".join(map(progress_text, running[:3])) or "done"
-                show(text, sum(r.rows for r in requests), sum(max(r.estimated, r.rows) for r in requests))
-
-            ended = reread(settings, tables, reason, report)
+            ended = reread(settings, tables, reason, partial(show_rereads, show))
     print_rereads(ended, settings.mirror.name, as_json=as_json)
     raise typer.Exit(1 if any(r.phase is Phase.FAILED for r in ended) else 0)

@@ -3,7 +3,7 @@
 # ruff: noqa: PLC0415 - what a command needs is imported inside it, so that --help answers at once
 
 import logging
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,9 +13,6 @@ from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOpti
 
 if TYPE_CHECKING:
     from replicator.config import Config
-    from replicator.model.common import ShowProgress
-    from replicator.model.reread import Request
-    from replicator.verify.mirror_check import Wanted
     from replicator.verify.results import Report
 
 _EXIT_CODES: Final = {"equal": 0, "different": 1, "undecided": 3}
@@ -139,6 +136,7 @@ def verify(  # noqa: PLR0917 - options are passed by name
       replicator verify -c shop.toml --json | jq '.tables[] | select(.verdict != "equal")'
     """
     from replicator.cli.output import progress_bar
+    from replicator.cli.render import show_rereads
     from replicator.cli.render_verify import print_plan, print_report
     from replicator.config import load
     from replicator.errors import UsageError
@@ -159,7 +157,9 @@ def verify(  # noqa: PLR0917 - options are passed by name
     with progress_bar("reading the lake") as show:
         found = check(settings, wanted, show)
         if repair and not dry_run:
-            found = _repaired(settings, wanted, found, show)
+            from replicator.operations.repair import repair as repair_tables
+
+            found = repair_tables(settings, wanted, found, partial(show_rereads, show), show)
     found = _with_results(settings, found)
     if report is not None:
         # It has values of rows.
@@ -188,14 +188,3 @@ def _with_results(settings: "Config", found: "Report") -> "Report":
             for table in found.tables
         ],
     )
-
-
-def _repaired(settings: "Config", wanted: "Wanted", found: "Report", show: "ShowProgress") -> "Report":
-    from replicator.operations.repair import repair
-
-    def report(requests: "Sequence[Request]") -> None:
-        running = [r for r in requests if not r.has_ended]
-        text = ", ".join(f"{r.table} {r.phase}" for r in running[:3]) or "repaired"
-        show(text, sum(r.rows for r in requests), sum(max(r.estimated, r.rows) for r in requests))
-
-    return repair(settings, wanted, found, report, show)
