@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen, moment
 from replicator.errors import UsageError
 from replicator.model.common import counted
 
 if TYPE_CHECKING:
-    from replicator.model.moments import AsOf
     from replicator.operations.binlog import ImportRequest
     from replicator.operations.record import RecordProgress
 
@@ -241,9 +240,8 @@ def replay(
     from replicator.model.moments import ReplayRange
     from replicator.telemetry import setup_logging
 
-    wanted = ReplayRange(
-        chosen(tables, table), _moment("--after", after), _moment("--until", until), allow_gap
-    )
+    ends = moment("--after", after, "replay"), moment("--until", until, "replay")
+    wanted = ReplayRange(chosen(tables, table), *ends, allow_gap)
     settings = load(config)
     from replicator.runner.process import replay as replay_archive
 
@@ -260,15 +258,6 @@ def replay(
 
         summary = replay_archive(settings, source, wanted, on_progress=report)
     finish(summary, complete=True)
-
-
-def _moment(option: str, text: str | None) -> "AsOf | None":
-    from replicator.model.moments import parse_as_of
-
-    try:
-        return None if text is None else parse_as_of(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}", "see: replicator replay --help") from error
 
 
 def archive(

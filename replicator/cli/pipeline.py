@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, moment
 from replicator.errors import UsageError
 
 if TYPE_CHECKING:
-    from replicator.model.moments import AsOf
     from replicator.pipelines.service import Result
 
 _Name = Annotated[
@@ -189,13 +188,18 @@ def rebuild(
     from replicator.operations.pipeline import refresh_pipelines
     from replicator.operations.rebuild.results import rebuild_result
 
-    settings, moment = load(config), _moment(as_of, to)
+    if (as_of is None) != (to is None):
+        raise UsageError(
+            "--as-of and --to belong together: the result itself goes on from now",
+            "name a moment and a namespace: --as-of 2026-07-25T10:00:00Z --to shop_then",
+        )
+    settings, then = load(config), moment("--as-of", as_of)
     with progress_bar("starting Spark") as bar:
-        if moment is not None and to is not None:
-            found = rebuild_result(settings, name, moment, to, bar)
+        if then is not None and to is not None:
+            found = rebuild_result(settings, name, then, to, bar)
         else:
             results = refresh_pipelines(settings, [name], rebuild=True, wait=wait, on_progress=bar)
-    if moment is not None:
+    if then is not None:
         print_as_of(found, as_json=as_json)
         return
     print_results(results, as_json=as_json)
@@ -250,20 +254,6 @@ def drop(
         print_json({"version": 1, "pipeline": name, "dropped": table})
     else:
         print(f"{name} had no result" if table is None else f"dropped {table}")
-
-
-def _moment(as_of: str | None, to: str | None) -> "AsOf | None":
-    from replicator.model.moments import parse_as_of
-
-    if (as_of is None) != (to is None):
-        raise UsageError(
-            "--as-of and --to belong together: the result itself goes on from now",
-            "name a moment and a namespace: --as-of 2026-07-25T10:00:00Z --to shop_then",
-        )
-    try:
-        return None if as_of is None else parse_as_of(as_of)
-    except ValueError as error:
-        raise UsageError(f"--as-of: {error}", "see: replicator rebuild --help") from error
 
 
 def _confirm(name: str) -> None:

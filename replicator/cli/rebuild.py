@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen
+from replicator.cli.options import DEFAULT_CONFIG, AsJson, ConfigFile, TableOption, Tables, chosen, moment
 from replicator.errors import UsageError
 
 _To = Annotated[
@@ -86,7 +86,7 @@ def restore(
 def _run(
     config: Path,
     patterns: Sequence[str],
-    moment: str | None,
+    as_of: str | None,
     to: str | None,
     *,
     dry_run: bool,
@@ -96,22 +96,18 @@ def _run(
     from replicator.cli.output import progress_bar
     from replicator.cli.render import print_rebuilt
     from replicator.config import load
-    from replicator.model.moments import parse_as_of
     from replicator.operations.rebuild.rebuild import rebuild as rebuild_mirrors
 
     settings = load(config)
-    try:
-        as_of = None if moment is None else parse_as_of(moment)
-    except ValueError as error:
-        raise UsageError(f"--as-of: {error}", "see: replicator rebuild --help") from error
+    then = moment("--as-of", as_of)
     if to is None and not dry_run and not yes:
-        _confirm(settings.mirror.name, patterns, moment)
+        _confirm(settings.mirror.name, patterns, as_of)
     with progress_bar("starting Spark") as show:
-        reports = rebuild_mirrors(settings, patterns, as_of=as_of, to=to, dry_run=dry_run, on_progress=show)
+        reports = rebuild_mirrors(settings, patterns, as_of=then, to=to, dry_run=dry_run, on_progress=show)
     print_rebuilt(reports, as_json=as_json)
 
 
-def _confirm(mirror: str, patterns: Sequence[str], moment: str | None) -> None:
+def _confirm(mirror: str, patterns: Sequence[str], as_of: str | None) -> None:
     from replicator.cli.output import confirmed
 
     if not sys.stdin.isatty():
@@ -120,6 +116,6 @@ def _confirm(mirror: str, patterns: Sequence[str], moment: str | None) -> None:
             "add --yes; or write new tables with --to NAMESPACE",
         )
     what = ", ".join(patterns) or f"all mirrors of {mirror}"
-    question = f"Replace {what}" + ("?" if moment is None else f" by their state as of {moment}?")
+    question = f"Replace {what}" + ("?" if as_of is None else f" by their state as of {as_of}?")
     if not confirmed(question):
         raise typer.Exit(1)
