@@ -17,15 +17,14 @@ from replicator.pipelines.held import plain_values
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
-from replicator.pipelines.inputs.states import WEIGHT, read_state
+from replicator.pipelines.inputs.states import read_state
 from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables, changed_by_others, next_number
 from replicator.pipelines.output.writer import stage_changes
 from replicator.pipelines.query.definition import Definition
-from replicator.pipelines.query.names import TableName
-from replicator.pipelines.query.signed import STATE
+from replicator.pipelines.query.names import STATE, WEIGHT, TableName
 from replicator.pipelines.refresh.planner import Planned
 from replicator.pipelines.refresh.views import Views, own_columns, united
 from replicator.pipelines.service import Pipelines

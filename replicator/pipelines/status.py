@@ -26,9 +26,8 @@ from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.explain import explained
 from replicator.pipelines.query.graph import reads
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.names import STATE, TableName
 from replicator.pipelines.query.plan import Plan, plan_of
-from replicator.pipelines.query.signed import STATE
 
 NEW: Final = "new"
 CURRENT: Final = "current"

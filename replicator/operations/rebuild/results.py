@@ -30,8 +30,7 @@ from replicator.pipelines.inputs.tables import InputKind, InputTable
 from replicator.pipelines.opening import known_pipelines, opened_pipelines
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.definition import Definition
-from replicator.pipelines.query.names import TableName
-from replicator.pipelines.query.signed import STATE
+from replicator.pipelines.query.names import STATE, TableName
 from replicator.pipelines.refresh.planner import Planned
 from replicator.pipelines.refresh.views import Views, own_columns, united
 from replicator.pipelines.service import Pipelines

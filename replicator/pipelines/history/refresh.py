@@ -40,7 +40,7 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import is_pending
 from replicator.pipelines.inputs.positions import is_after
 from replicator.pipelines.inputs.progress import InputProgress
-from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
+from replicator.pipelines.inputs.states import InputState, read_state
 from replicator.pipelines.inputs.tables import InputTable
 from replicator.pipelines.literals import is_near
 from replicator.pipelines.output.changelog import difference
@@ -48,6 +48,7 @@ from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables
 from replicator.pipelines.output.writer import StagedChanges, stage_all, stage_changes
+from replicator.pipelines.query.names import WEIGHT
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 
 _RESERVED: Final = "_replicator_"

@@ -19,7 +19,7 @@ from replicator.pipelines.held import are_equal_as_in_sql, held_rows, most_held,
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import InputState
 from replicator.pipelines.inputs.tables import InputKind
-from replicator.pipelines.query.signed import WEIGHT
+from replicator.pipelines.query.names import WEIGHT
 
 _Name: TypeAlias = tuple[str, tuple[str, ...]]
 MOST_ROWS: Final = 1_000_000

@@ -32,11 +32,9 @@ from replicator.pipelines.inputs.positions import held_after, is_after, may_be_a
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.tables import InputKind, InputTable
 from replicator.pipelines.output.record import recorded_result
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.names import WEIGHT, TableName
 from replicator.schema.evolution.steps import SchemaStep
 
-WEIGHT: Final = "_weight"
-"""Column of changed rows: 1 for a row that came, -1 for one that went."""
 MOST_ROWS: Final = 20_000_000
 """With more changes, the result is computed as a whole: the driver holds a few numbers of each change."""
 BEFORE: Final = (str(RowKind.UPDATE_BEFORE), str(RowKind.DELETE))

@@ -30,12 +30,12 @@ from replicator.model.common import quoted
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.held import plain_values
 from replicator.pipelines.inputs.positions import DIFFERENCE
-from replicator.pipelines.inputs.states import BEFORE, WEIGHT
+from replicator.pipelines.inputs.states import BEFORE
 from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import Reached, ResultTables, next_number
 from replicator.pipelines.output.writer import stage_changes, stage_rows
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.names import WEIGHT, TableName
 
 _PARTITION: Final = 0
 """As `ResultTables.commit` records it."""

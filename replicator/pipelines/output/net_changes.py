@@ -11,7 +11,7 @@ from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import columns_of
 from replicator.model.common import quoted
 from replicator.pipelines.held import held_frame, held_rows
-from replicator.pipelines.query.signed import WEIGHT
+from replicator.pipelines.query.names import WEIGHT
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from replicator.lake.rows.locations import RowLocationCache, RowLocations
 from replicator.lake.rows.search import locate
 from replicator.model.common import quoted
 from replicator.pipelines.held import are_equal_as_in_sql, plain_values
-from replicator.pipelines.inputs.states import WEIGHT
 from replicator.pipelines.literals import is_near
+from replicator.pipelines.query.names import WEIGHT
 
 WANTED: Final = "_replicator_wanted"
 _PATH: Final = "_replicator_path"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.files.spark_tables import rows_of
 from replicator.pipelines.held import MOST_ROWS, are_equal_as_in_sql, held_rows, without_keys
-from replicator.pipelines.query.signed import WEIGHT
+from replicator.pipelines.query.names import WEIGHT
 
 _MOST_BYTES: Final = 64_000_000
 """Of all results that are held; those that were not used for the longest time are forgotten first."""

@@ -23,9 +23,9 @@ from replicator.lake.rows.locations import RowChanges, RowLocationCache
 from replicator.lake.strategies.split import StagedRows, stage_added, write_parts
 from replicator.model.common import counted, quoted
 from replicator.pipelines.held import held_rows, plain_values
-from replicator.pipelines.inputs.states import WEIGHT
 from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.places import WANTED, Index, known_positions, searched_positions
+from replicator.pipelines.query.names import WEIGHT
 
 
 class KeyViolated(Exception):  # noqa: N818 - as the errors of the engine

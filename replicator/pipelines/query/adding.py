@@ -8,8 +8,9 @@ from replicator.model.common import quoted
 from replicator.pipelines.query.blocks import conditions_of, conjuncts, sources_of
 from replicator.pipelines.query.definition import DIALECT
 from replicator.pipelines.query.invertible import ROWS, Invertible, Term, struct
+from replicator.pipelines.query.names import STATE, WEIGHT
 from replicator.pipelines.query.narrow import Narrow, Start, Step, equalities, narrowed
-from replicator.pipelines.query.signed import STATE, WEIGHT, Part, changes
+from replicator.pipelines.query.signed import Part, changes
 from replicator.pipelines.query.views import Views
 
 

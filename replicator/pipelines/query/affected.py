@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
-from typing import Protocol
 
 from sqlglot import exp
 
@@ -30,16 +29,7 @@ from replicator.pipelines.query.blocks import (
     parts,
     select_of,
 )
-
-
-class Tables(Protocol):
-    """What a query reads in the place of a table."""
-
-    def changed(self, table: exp.Table) -> exp.Expr:
-        """Return the rows before and after each change, without an alias."""
-
-    def either(self, table: exp.Table, columns: Sequence[str]) -> exp.Expr:
-        """Return columns of the rows before or after the changes, without an alias."""
+from replicator.pipelines.query.views import Views
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +49,18 @@ class Branch:
     conditions: tuple[exp.Expr, ...]
 
 
-def branches(query: exp.Expr, unit: Sequence[str], tables: Tables) -> list[Branch]:
+def branches(query: exp.Expr, unit: Sequence[str], views: Views) -> list[Branch]:
     """Return the queries for the values of `unit` of all rows that may have appeared, gone or changed.
 
     Raises:
         NotMaintained: there is no rule for a part of the query.
     """
-    return list(_Rule(tables).changed(query, tuple(unit)))
+    return list(_Rule(views).changed(query, tuple(unit)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    tables: Tables
+    views: Views
 
     def changed(self, query: exp.Expr, wanted: Sequence[str]) -> Iterator[Branch]:
         """Yield the queries for rows that may have changed."""
@@ -155,8 +145,8 @@ class _Rule:
     def _relation(self, source: Source, used: Sequence[str], changed: Source | None) -> exp.Expr:
         if isinstance(source.query, exp.Table):
             if source is changed:
-                return _named(self.tables.changed(source.query), source.alias)
-            return _named(self.tables.either(source.query, used), source.alias)
+                return _named(self.views.changed(source.query), source.alias)
+            return _named(self.views.either(source.query, used), source.alias)
         wanted = used or sorted(source.known or ())[:1]
         if source is changed:
             inner = _union([b.query for b in self.changed(source.query, wanted)])

@@ -15,14 +15,13 @@ from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
-from replicator.model.table import RESULT_STATE
 from replicator.pipelines.query.blocks import sources_of
 from replicator.pipelines.query.definition import DIALECT, Definition
 from replicator.pipelines.query.functions import refuse_functions, use_known_names
 from replicator.pipelines.query.graph import name_of, references
 from replicator.pipelines.query.grouping import check_groups
 from replicator.pipelines.query.header import check_header
-from replicator.pipelines.query.names import TableName, similar
+from replicator.pipelines.query.names import STATE, TableName, similar
 
 ORIGIN: Final = "_origin"
 """Column of the rows of a pattern: namespace and name of the table."""
@@ -149,7 +148,7 @@ def _read(
         )
     if not name.is_pattern:
         schema = schemas[found[0]]
-        visible = {column: kind for column, kind in schema.columns.items() if column != RESULT_STATE}
+        visible = {column: kind for column, kind in schema.columns.items() if column != STATE}
         return Read(name, (found[0],), replace(schema, columns=visible), (), node.copy())
     first, *others = found
     columns = schemas[first].columns

@@ -15,11 +15,11 @@ from replicator.model.common import quoted
 from replicator.pipelines.query.affected import branches
 from replicator.pipelines.query.analysis import Analysed, Parameter
 from replicator.pipelines.query.definition import DIALECT
-from replicator.pipelines.query.names import TableName, similar
+from replicator.pipelines.query.names import WEIGHT, TableName, similar
 from replicator.pipelines.query.narrow import Narrow, Step
 from replicator.pipelines.query.python import MODEL
 from replicator.pipelines.query.recomputing import affected_steps, rows_steps
-from replicator.pipelines.query.signed import WEIGHT, over_now
+from replicator.pipelines.query.signed import over_now
 from replicator.pipelines.query.views import Views
 
 

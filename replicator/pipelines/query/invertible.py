@@ -24,8 +24,10 @@ from replicator.pipelines.query.blocks import (
     sources_of,
     unnested,
 )
+from replicator.pipelines.query.names import STATE
 from replicator.pipelines.query.numeric import BIGINT, MAX_PRECISION, Exact, exact_type
-from replicator.pipelines.query.signed import STATE, Tables, check_rows
+from replicator.pipelines.query.signed import check_rows
+from replicator.pipelines.query.views import Views
 
 ROWS: Final = "rows"
 """The field of a state that has the number of the group's rows."""
@@ -142,7 +144,7 @@ def struct(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
     )
 
 
-def invertible(query: exp.Expr, tables: Tables) -> Invertible:
+def invertible(query: exp.Expr, views: Views) -> Invertible:
     """Return how changes are added to a query with aggregates or DISTINCT.
 
     Raises:
@@ -164,21 +166,21 @@ def invertible(query: exp.Expr, tables: Tables) -> Invertible:
     of_group = {name: e for name, e in outputs.items() if e in keys}
     if missing := [key for key in keys if key not in of_group.values()]:
         raise NotMaintained("an expression of GROUP BY that is not in the result", missing[0])
-    state = _State(_types(select, tables), tables.only_grow)
+    state = _State(_types(select, views), views.only_grow)
     results = {name: state.result(e) for name, e in outputs.items() if name not in of_group}
     return Invertible(select, of_group, tuple(state.terms), results)
 
 
-def _types(select: exp.Select, tables: Tables) -> dict[tuple[str, str], str]:
+def _types(select: exp.Select, views: Views) -> dict[tuple[str, str], str]:
     """Return the known types of the columns of sources: those of tables, and those that subqueries pass on."""
     found: dict[tuple[str, str], str] = {}
     for source in sources_of(select):
         if isinstance(source, exp.Table):
-            found |= {(source.alias_or_name, name): kind for name, kind in tables.types(source).items()}
+            found |= {(source.alias_or_name, name): kind for name, kind in views.types(source).items()}
             continue
         branches = _branches(unnested(source))
         for place, name in enumerate(branches[0].named_selects):
-            kinds = [exact_type(b.selects[place].unalias(), _types(b, tables)) for b in branches]
+            kinds = [exact_type(b.selects[place].unalias(), _types(b, views)) for b in branches]
             if kinds[0] is not None and all(kind == kinds[0] for kind in kinds):
                 found[source.alias_or_name, name] = kinds[0].sql
     return found

@@ -1,11 +1,18 @@
-"""Names of tables in the lake as pipelines write them."""
+"""Names of tables in the lake as pipelines write them, and of hidden columns."""
 
 import difflib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
-from replicator.model.common import has_wildcard, matches, quoted
+from replicator.model.common import has_wildcard, matches
 from replicator.model.roles import LakeRole
+from replicator.model.table import RESULT_STATE
+
+WEIGHT: Final = "_weight"
+"""Column of a change: above 0 for rows that appear, below 0 for rows that are removed."""
+STATE: Final = RESULT_STATE
+"""Column of a result: the state of its groups."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -17,11 +24,6 @@ class TableName:
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}"
-
-    @property
-    def sql(self) -> str:
-        """The name as SQL has it."""
-        return f"{quoted(self.namespace)}.{quoted(self.name)}"
 
     @property
     def changes(self) -> "TableName":

@@ -41,11 +41,11 @@ from replicator.pipelines.query.blocks import NotMaintained, unnested
 from replicator.pipelines.query.by_key import keyed, whole_steps
 from replicator.pipelines.query.definition import DIALECT, Action, Definition, Expectation, Refresh
 from replicator.pipelines.query.invertible import Invertible, invertible
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.names import STATE, WEIGHT, TableName
 from replicator.pipelines.query.narrow import Step
 from replicator.pipelines.query.portable import portable_steps
 from replicator.pipelines.query.recomputing import recomputing_steps
-from replicator.pipelines.query.signed import STATE, WEIGHT, check_linear, over_now
+from replicator.pipelines.query.signed import check_linear, over_now
 from replicator.pipelines.query.views import Input, Views
 
 _VERSION: Final = 1

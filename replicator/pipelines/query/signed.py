@@ -9,14 +9,12 @@ T, T for its rows after them, and T' for those before:
 T' is T without D(T): its rows with the weight 1, and the changes with the opposite weight.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, Protocol
 
 from sqlglot import exp
 
-from replicator.model.table import RESULT_STATE
 from replicator.pipelines.query.blocks import (
     NotMaintained,
     conditions_of,
@@ -29,28 +27,8 @@ from replicator.pipelines.query.blocks import (
     sources_of,
     unnested,
 )
-
-WEIGHT: Final = "_weight"
-"""Column of a change: above 0 for rows that appear, below 0 for rows that are removed."""
-STATE: Final = RESULT_STATE
-"""Column of a result: the state of its groups."""
-
-
-class Tables(Protocol):
-    """What a query reads in the place of a table."""
-
-    def now(self, table: exp.Table) -> exp.Expr:
-        """Return the rows after the changes, without an alias."""
-
-    def changed(self, table: exp.Table) -> exp.Expr:
-        """Return the changes, with their weights."""
-
-    def types(self, table: exp.Table) -> Mapping[str, str]:
-        """Return the types of columns."""
-
-    @property
-    def only_grow(self) -> bool:
-        """Whether no row of any table is ever removed."""
+from replicator.pipelines.query.names import WEIGHT
+from replicator.pipelines.query.views import Views
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +94,13 @@ def check_rows(select: exp.Select) -> None:
             raise NotMaintained("something other than a table in FROM", source)
 
 
-def changes(query: exp.Expr, tables: Tables) -> Iterator[Part]:
+def changes(query: exp.Expr, views: Views) -> Iterator[Part]:
     """Yield queries for the changes of a linear query; their sum is the change."""
     query = unnested(query)
     if isinstance(query, exp.SetOperation):
         names = query.named_selects
         for select in parts(query):
-            for part in changes(select, tables):
+            for part in changes(select, views):
                 query_ = part.query
                 for name, column in zip(names, query_.selects, strict=False):
                     column.replace(exp.alias_(column.unalias().copy(), name, quoted=True))
@@ -130,10 +108,10 @@ def changes(query: exp.Expr, tables: Tables) -> Iterator[Part]:
         return
     select = select_of(query)
     for number, source in enumerate(sources_of(select)):
-        yield Part(_changed(select, number, tables), select, source.alias_or_name)
+        yield Part(_changed(select, number, views), select, source.alias_or_name)
 
 
-def _changed(select: exp.Select, changed: int, tables: Tables) -> exp.Query:
+def _changed(select: exp.Select, changed: int, views: Views) -> exp.Query:
     """Return the query for the changes that follow from those of one source: earlier ones after, later ones before."""
     copy = select.copy()
     weights: list[exp.Expr] = []
@@ -141,10 +119,10 @@ def _changed(select: exp.Select, changed: int, tables: Tables) -> exp.Query:
         alias = source.alias_or_name
         inner = unnested(source) if isinstance(source, exp.Subquery) else source
         if number < changed:
-            relation = _now(inner, tables)
+            relation = _now(inner, views)
         else:
             weights.append(exp.column(WEIGHT, alias, quoted=True))
-            relation = _delta(inner, tables) if number == changed else _before(inner, tables)
+            relation = _delta(inner, views) if number == changed else _before(inner, views)
         _replace(source, relation, alias)
     weight = reduce(lambda a, b: exp.Mul(this=a, expression=b), weights)
     copy.select(exp.alias_(weight, WEIGHT, quoted=True), copy=False)
@@ -156,30 +134,30 @@ def _replace(source: exp.Expr, relation: exp.Expr, alias: str) -> None:
     source.replace(relation)
 
 
-def _now(inner: exp.Expr, tables: Tables) -> exp.Expr:
+def _now(inner: exp.Expr, views: Views) -> exp.Expr:
     if isinstance(inner, exp.Table):
-        return tables.now(inner)
-    return exp.Subquery(this=over_now(unnested(inner), tables))
+        return views.now(inner)
+    return exp.Subquery(this=over_now(unnested(inner), views))
 
 
-def over_now(query: exp.Query, tables: Tables) -> exp.Query:
+def over_now(query: exp.Query, views: Views) -> exp.Query:
     """Return the query over the rows after the changes."""
     copy = query.copy()
     for table in list(copy.find_all(exp.Table)):
-        _replace(table, tables.now(table), table.alias_or_name)
+        _replace(table, views.now(table), table.alias_or_name)
     return copy
 
 
-def _delta(inner: exp.Expr, tables: Tables) -> exp.Expr:
+def _delta(inner: exp.Expr, views: Views) -> exp.Expr:
     if isinstance(inner, exp.Table):
-        return tables.changed(inner)
-    return exp.Subquery(this=_union(part.query for part in changes(inner, tables)))
+        return views.changed(inner)
+    return exp.Subquery(this=_union(part.query for part in changes(inner, views)))
 
 
-def _before(inner: exp.Expr, tables: Tables) -> exp.Expr:
+def _before(inner: exp.Expr, views: Views) -> exp.Expr:
     """Return the rows before the changes, with weights."""
-    columns = list(tables.types(inner)) if isinstance(inner, exp.Table) else inner.named_selects  # type: ignore[attr-defined]
-    now, delta = _now(inner, tables), _delta(inner, tables)
+    columns = list(views.types(inner)) if isinstance(inner, exp.Table) else inner.named_selects  # type: ignore[attr-defined]
+    now, delta = _now(inner, views), _delta(inner, views)
     for relation, alias in ((now, "_n"), (delta, "_d")):
         relation.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
     after = exp.select(*(exp.column(c, "_n", quoted=True) for c in columns)).from_(now)

@@ -10,9 +10,8 @@ from sqlglot import exp
 from replicator.model.common import quoted
 from replicator.pipelines.query.analysis import Analysed, Parameter
 from replicator.pipelines.query.definition import DIALECT
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.names import STATE, WEIGHT, TableName
 from replicator.pipelines.query.narrow import Step
-from replicator.pipelines.query.signed import STATE, WEIGHT
 
 
 @dataclass(frozen=True, slots=True)

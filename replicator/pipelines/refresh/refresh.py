@@ -22,7 +22,7 @@ from replicator.pipelines.held import spelt
 from replicator.pipelines.inputs.appended import since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
-from replicator.pipelines.inputs.states import WEIGHT, InputState, read_state
+from replicator.pipelines.inputs.states import InputState, read_state
 from replicator.pipelines.inputs.tables import InputKind
 from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.net_changes import NetChanges
@@ -37,7 +37,7 @@ from replicator.pipelines.output.writer import (
 )
 from replicator.pipelines.query.definition import Action, Definition, Expectation
 from replicator.pipelines.query.definition import Refresh as Mode
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.names import WEIGHT, TableName
 from replicator.pipelines.query.plan import Plan, Rule
 from replicator.pipelines.refresh.checks import CheckCounts, count_checks
 from replicator.pipelines.refresh.driver import computed

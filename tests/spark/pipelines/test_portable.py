@@ -13,9 +13,8 @@ from pyspark.sql.types import StructType
 
 from replicator.pipelines.query.analysis import analyse
 from replicator.pipelines.query.definition import parse_definition
-from replicator.pipelines.query.names import TableName
+from replicator.pipelines.query.names import WEIGHT, TableName
 from replicator.pipelines.query.plan import Plan, plan_of
-from replicator.pipelines.query.signed import WEIGHT
 from replicator.pipelines.refresh.driver import computed
 from replicator.pipelines.refresh.views import Views
 from tests.support.pipeline_queries import SCHEMAS

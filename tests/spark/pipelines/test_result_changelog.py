@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from replicator.jvm.spark import local_frame
 from replicator.model.position import SourcePosition
-from replicator.pipelines.inputs.states import WEIGHT
 from replicator.pipelines.output.changelog import entry_of, logged, logged_rows
 from replicator.pipelines.output.table import Reached
+from replicator.pipelines.query.names import WEIGHT
 
 CHANGES = pa.table(
     {
