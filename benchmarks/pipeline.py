@@ -112,7 +112,7 @@ def _measure(options: Options, bootstrap: str, rows: int) -> Measured:
 def _main(config: Path, bootstrap: str, prefix: str, rows: int, changes: int, refreshes: int) -> None:
     setup_logging()
     settings, layout = load(config), Layout(prefix, snapshot_rows=1, changes=0)
-    definition = parse_definition(_PIPELINE, "pieces", "pieces.sql")
+    definition = parse_definition(_PIPELINE, "pieces", "pieces.sql", settings.lake.pipelines_namespace)
     writer = _Writer(bootstrap, layout, rows)
     with running_session(settings) as spark:
         pipelines = Pipelines.open(settings, own_session(spark), PipelineFiles((definition,)))

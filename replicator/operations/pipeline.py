@@ -91,7 +91,7 @@ def check_pipelines(
         LakeError: the lake is unavailable.
     """
     files = known_pipelines(config, names)
-    wanted = files.chosen(names)
+    wanted = chosen(files, names, config)
     found = []
     with opened_pipelines(config, files) as pipelines:
         for number, pipeline in enumerate(wanted):
@@ -109,6 +109,6 @@ def drop_result(config: Config, name: str) -> str | None:
         LakeUnavailable: the catalog failed.
     """
     files = read_pipelines(config)
-    chosen(files, [name], config)
+    (pipeline,) = chosen(files, [name], config)
     with opened_pipelines(config, files) as pipelines:
-        return pipelines.drop(files.chosen([name])[0])
+        return pipelines.drop(pipeline)

@@ -83,7 +83,7 @@ def check_result(pipelines: Pipelines, definition: Definition, *, repair: bool =
         _register(pipelines, planned, record, views)
         whole = as_table(lake, table, views.whole(planned.plan, planned.function))
         present = rows_of(lake, table)
-        found = _compared(definition, planned.table, record, whole.drop(STATE), present.drop(STATE))
+        found = _compared(definition, record, whole.drop(STATE), present.drop(STATE))
         if found.is_equal or not repair:
             return found
         views.keep(f"{definition.name}__differing", difference(whole, present))
@@ -109,7 +109,7 @@ def check_history(pipelines: Pipelines, history: History, *, repair: bool = Fals
         raise UsageError(f"there is no {history.name} yet", f"run: replicator pipeline run {history.name}")
     whole = HistoryRefresh(pipelines.tables, history, mirror, record.boundary).whole(table, record)
     whole, present = as_table(pipelines.lake, table, whole), rows_of(pipelines.lake, table)
-    found = _compared(history, history.table, record, whole, present)
+    found = _compared(history, record, whole, present)
     if found.is_equal or not repair:
         return found
     _correct(pipelines.tables, table, None, record, difference(whole, present))
@@ -144,11 +144,11 @@ def _loaded(
     pipelines: Pipelines, planned: Planned, *, with_log: bool
 ) -> tuple[LakeTable | None, LakeTable | None]:
     """Load a result and, if it is wanted, its changelog as they agree."""
-    table = pipelines.tables.load(planned.table)
+    table = pipelines.tables.load(planned.definition.table)
     record = None if table is None else recorded_result(table)
     if table is None or record is None or not with_log:
         return table, None
-    return ResultChangelog(pipelines.tables, planned.table).settled(table, record)
+    return ResultChangelog(pipelines.tables, planned.definition.table).settled(table, record)
 
 
 def _register(pipelines: Pipelines, planned: Planned, record: ResultRecord, views: Views) -> None:
@@ -207,9 +207,7 @@ def recorded_boundary(pipelines: Pipelines, name: TableName) -> Boundary:
     return Boundary() if record is None else record.boundary
 
 
-def _compared(
-    definition: Pipeline, name: TableName, record: ResultRecord, whole: DataFrame, present: DataFrame
-) -> Checked:
+def _compared(pipeline: Pipeline, record: ResultRecord, whole: DataFrame, present: DataFrame) -> Checked:
     columns = whole.columns
     different = difference(whole, present).persist()
     try:
@@ -224,8 +222,8 @@ def _compared(
     values = zip(*(plain_values(shown.column(name)) for name in columns), strict=True)
     examples = tuple((s, dict(zip(columns, row, strict=True))) for s, row in zip(signs, values, strict=True))
     return Checked(
-        definition.name,
-        name,
+        pipeline.name,
+        pipeline.table,
         record.boundary,
         rows,
         int(counts["missing"] or 0),

@@ -1,6 +1,6 @@
 """The files of pipelines beside the configuration. Without Spark."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,28 +53,35 @@ class PipelineFiles:
         found: list[Pipeline] = [*self.histories]
         return (*found, *self.definitions)
 
-    def chosen(self, names: Collection[str]) -> list[Pipeline]:
-        """Return the histories and pipelines of these names; all without a name."""
-        return [pipeline for pipeline in self.pipelines if not names or pipeline.name in names]
+    @property
+    def results(self) -> list[TableName]:
+        """The tables of all pipelines."""
+        return [each.table for each in (*self.pipelines, *self.broken.values())]
 
-    def results(self, namespace: str) -> list[TableName]:
-        """Return the tables of all pipelines; `namespace` is the usual one."""
-        results = (d.output(namespace) for d in self.definitions)
-        return [*(h.table for h in self.histories), *results, *(b.table for b in self.broken.values())]
+    def with_inputs(self, names: Collection[str]) -> list[Pipeline]:
+        """Return the named pipelines and those whose results they read, in their order; all without a name."""
+        wanted = {pipeline.name for pipeline in self.pipelines if not names or pipeline.name in names}
+        for reader in reversed(self.pipelines if names else ()):
+            if reader.name in wanted:
+                read = inputs_of(reader)
+                wanted |= {p.name for p in self.pipelines if any(name.names(p.table) for name in read)}
+        return [pipeline for pipeline in self.pipelines if pipeline.name in wanted]
 
-    def chosen_histories(self, names: Collection[str], wanted: Sequence[Definition]) -> list[History]:
-        """Return the named histories, and those that pipelines read; all without a name."""
-        read = [name for definition in wanted for name in reads(definition)]
-        return [
-            h
-            for h in self.histories
-            if not names or h.name in names or any(name.names(h.table) for name in read)
-        ]
+
+def inputs_of(pipeline: Pipeline) -> tuple[TableName, ...]:
+    """Return the tables and patterns that a pipeline reads; of a history, its mirror."""
+    return (pipeline.mirror,) if isinstance(pipeline, History) else reads(pipeline)
 
 
 def log_tables(config: Config) -> list[TableName]:
     """Return the log tables of a configuration, existing or not."""
     return [TableName(settings.namespace, settings.name) for settings in config.log_tables]
+
+
+def readable_namespaces(config: Config, results: Collection[TableName]) -> set[str]:
+    """Return the namespaces of the tables that pipelines may read; `results` are the tables that they write."""
+    others = (table.namespace for table in (*results, *log_tables(config)))
+    return {config.lake.namespace, config.lake.changes_namespace, *others}
 
 
 def of_log_tables(files: PipelineFiles, config: Config) -> set[str]:
@@ -85,7 +92,7 @@ def of_log_tables(files: PipelineFiles, config: Config) -> set[str]:
         wanted = reads(definition)
         if all(not name.is_pattern and any(map(name.names, tables)) for name in wanted):
             found.add(definition.name)
-            tables.add(definition.output(config.lake.pipelines_namespace))
+            tables.add(definition.table)
     return found
 
 
@@ -100,18 +107,18 @@ def read_pipelines(config: Config) -> PipelineFiles:
         try:
             _refuse_file(file, folder, files)
             parse = parse_function if file.suffix == ".py" else parse_definition
-            definition = read_definition(file, _shown(file), parse)
-            table = definition.output(namespace)
+            definition = read_definition(file, _shown(file), namespace, parse)
             _refuse_place(definition, config)
+            table = definition.table
             reads(definition)
         except PipelineError as error:
             broken[name] = Broken(_shown(file), table, error)
         else:
             found[name] = definition
-    refused = dict(_of_changelogs(found.values(), namespace))
-    ordered = in_order([d for name, d in found.items() if name not in refused], namespace)
+    refused = dict(_of_changelogs(found.values()))
+    ordered = in_order([d for name, d in found.items() if name not in refused])
     for name, reason in {**refused, **ordered.refused}.items():
-        broken[name] = Broken(found[name].file, found[name].output(namespace), reason)
+        broken[name] = Broken(found[name].file, found[name].table, reason)
     return PipelineFiles(ordered.definitions, histories_of(config), broken)
 
 
@@ -130,12 +137,9 @@ def _refuse_file(file: Path, folder: Path, files: Collection[Path]) -> None:
         raise PipelineError.at(_shown(file), 1, None, reason, "rename one of them, or delete it")
 
 
-def _of_changelogs(
-    definitions: Collection[Definition], namespace: str
-) -> Iterator[tuple[str, PipelineError]]:
+def _of_changelogs(definitions: Collection[Definition]) -> Iterator[tuple[str, PipelineError]]:
     """Yield the pipelines that read the changelog of a result, which is read as the result itself."""
-    results = [definition.output(namespace) for definition in definitions]
-    changelogs = {result.changes: result for result in results}
+    changelogs = {definition.table.changes: definition.table for definition in definitions}
     for definition in definitions:
         for node in references(definition.query):
             if (result := changelogs.get(name_of(node, definition))) is not None:
@@ -149,7 +153,7 @@ def _refuse_place(definition: Definition, config: Config) -> None:
     Raises:
         PipelineError: it is there.
     """
-    table = definition.output(config.lake.pipelines_namespace)
+    table = definition.table
     if table.namespace in (*config.lake.namespaces, config.lake.history_namespace):
         raise definition.header_error(
             "table",
@@ -163,8 +167,8 @@ def _shown(file: Path) -> str:
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
-def chosen(files: PipelineFiles, names: Collection[str], config: Config) -> list[Definition]:
-    """Return the named pipelines, in their order; all without a name. Histories have names too.
+def chosen(files: PipelineFiles, names: Collection[str], config: Config) -> list[Pipeline]:
+    """Return the named histories and pipelines, in their order; all without a name.
 
     Raises:
         UsageError: there is no pipeline of a name.
@@ -176,24 +180,7 @@ def chosen(files: PipelineFiles, names: Collection[str], config: Config) -> list
             raise files.broken[name].error
         if name not in known:
             raise _no_such(name, [*known, *files.broken], config)
-    return [definition for definition in files.definitions if not names or definition.name in names]
-
-
-def with_inputs(
-    definitions: Sequence[Definition], wanted: Collection[Definition], config: Config
-) -> list[Definition]:
-    """Return pipelines and those whose results they read, in their order."""
-    names = {definition.name for definition in wanted}
-    for definition in reversed(definitions):
-        if definition.name in names:
-            names |= {other.name for other in read_by(definition, definitions, config)}
-    return [definition for definition in definitions if definition.name in names]
-
-
-def read_by(definition: Definition, definitions: Sequence[Definition], config: Config) -> list[Definition]:
-    """Return the pipelines whose results a pipeline reads."""
-    wanted, namespace = reads(definition), config.lake.pipelines_namespace
-    return [d for d in definitions if any(name.names(d.output(namespace)) for name in wanted)]
+    return [pipeline for pipeline in files.pipelines if not names or pipeline.name in names]
 
 
 def _no_such(name: str, known: Collection[str], config: Config) -> UsageError:

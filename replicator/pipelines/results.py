@@ -18,7 +18,7 @@ def result_tables(config: Config, *, changelogs: bool = True) -> list[tuple[str,
         return []
     from replicator.pipelines.files import read_pipelines
 
-    results = read_pipelines(config).results(config.lake.pipelines_namespace)
+    results = read_pipelines(config).results
     of_each = [(result, result.changes) if changelogs else (result,) for result in results]
     return [(name.namespace, name.name) for names in of_each for name in names]
 
@@ -27,18 +27,16 @@ def results_over(config: Config) -> Callable[[str], tuple[str, ...]]:
     """Return what tells the results that are computed of a mirror or its changes, directly or over other results."""
     if not has_pipelines(config):
         return lambda _: ()
-    from replicator.pipelines.files import read_pipelines
-    from replicator.pipelines.query.graph import reads
+    from replicator.pipelines.files import inputs_of, read_pipelines
     from replicator.pipelines.query.names import TableName
 
-    files = read_pipelines(config)
-    computed: dict[TableName, set[TableName]] = {h.table: {h.mirror} for h in files.histories}
-    for definition in files.definitions:
-        wanted = set(reads(definition))
+    computed: dict[TableName, set[TableName]] = {}
+    for pipeline in read_pipelines(config).pipelines:
+        wanted = set(inputs_of(pipeline))
         for result, of in list(computed.items()):
             if any(name.names(result) for name in wanted):
                 wanted |= of
-        computed[definition.output(config.lake.pipelines_namespace)] = wanted
+        computed[pipeline.table] = wanted
 
     def over(mirror: str) -> tuple[str, ...]:
         table = TableName(config.lake.namespace, mirror)

@@ -31,7 +31,7 @@ from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
 from replicator.lake.tags import create_tag
 from replicator.model.common import retried
-from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, of_log_tables, with_inputs
+from replicator.pipelines.files import Pipeline, PipelineFiles, chosen, inputs_of, of_log_tables
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
@@ -42,7 +42,6 @@ from replicator.pipelines.output.check_log import CheckLog
 from replicator.pipelines.output.record import ResultRecord, recorded_result
 from replicator.pipelines.output.table import ResultTables
 from replicator.pipelines.query.definition import Definition
-from replicator.pipelines.query.graph import reads
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.refresh.planner import Planner
@@ -86,15 +85,15 @@ class Pipelines:
     lake: Lake
     files: PipelineFiles
     recent: RecentChanges = field(default_factory=RecentChanges)
+    inputs: InputTables = field(init=False)
     planner: Planner = field(init=False)
     tables: ResultTables = field(init=False)
     pauses: Pauses = field(init=False)
     _counted: dict[str, Sequence[CheckCounts]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.planner = Planner(
-            self.config, self.lake, self.files.results(self.config.lake.pipelines_namespace)
-        )
+        self.inputs = InputTables(self.config, self.lake, self.files.results)
+        self.planner = Planner(self.inputs)
         index = RowLocationCache(self.config.mirror.state_dir, self.config.apply.max_index_size)
         self.tables = ResultTables(self.config, self.lake, index, recent=self.recent)
         self.pauses = Pauses(self.lake, self.config.lake.ops_namespace, PIPELINE_PAUSED_KEY)
@@ -116,12 +115,6 @@ class Pipelines:
         # A mirror that has not run yet has no namespace for pauses.
         lake.ensure_namespace(config.lake.ops_namespace)
         return cls(config, lake, files, recent or RecentChanges())
-
-    def table(self, pipeline: Pipeline) -> TableName:
-        """Return the table of a pipeline's result."""
-        if isinstance(pipeline, History):
-            return pipeline.table
-        return pipeline.output(self.config.lake.pipelines_namespace)
 
     def refresh(
         self,
@@ -180,7 +173,7 @@ class Pipelines:
         """
         others = of_log_tables(self.files, self.config)
         return [
-            NotRefreshed(wanted.name, self.table(wanted), error.message, error.hint, waits=True)
+            NotRefreshed(wanted.name, wanted.table, error.message, error.hint, waits=True)
             for wanted in self._wanted(names)
             if wanted.name not in others
         ]
@@ -192,19 +185,17 @@ class Pipelines:
             UsageError: there is no pipeline of a name.
             LakeUnavailable: the catalog failed.
         """
-        results = set(self.files.results(self.config.lake.pipelines_namespace))
-        tables = InputTables(self.config, self.lake, results)
-        wanted = dict.fromkeys(
+        wanted = {
             existing
             for pipeline in self._wanted(names)
-            for name in ((pipeline.mirror,) if isinstance(pipeline, History) else reads(pipeline))
-            for existing in tables.matching(name)
-        )
+            for name in inputs_of(pipeline)
+            for existing in (self.inputs.matching(name) if name.is_pattern else (name,))
+        }
         found: list[InputTable] = []
-        for name in wanted.keys() - results:
+        for name in wanted.difference(self.files.results):
             # The refresh tells what is wrong with one.
             with suppress(ForeignTable):
-                table = tables.load(name)
+                table = self.inputs.load(name)
                 if table is not None and table.kind is not InputKind.LOG:
                     found.append(table)
         return found
@@ -216,15 +207,15 @@ class Pipelines:
             UsageError: there is no pipeline of a name.
             LakeUnavailable: the catalog failed.
         """
-        results = [self.table(pipeline) for pipeline in self._wanted(names)]
+        results = [pipeline.table for pipeline in self._wanted(names)]
         loaded = [self.lake.load(name.namespace, name.name) for name in results]
         records = [recorded_result(table) for table in loaded if table is not None]
         return [record.boundary for record in records if record is not None]
 
     def _wanted(self, names: Collection[str]) -> list[Pipeline]:
         """Return the named pipelines and those that they read, by default all, in their order."""
-        wanted = with_inputs(self.files.definitions, chosen(self.files, names, self.config), self.config)
-        return [*self.files.chosen_histories(names, wanted if names else ()), *wanted]
+        chosen(self.files, names, self.config)
+        return self.files.with_inputs(names)
 
     def _note_checks(self, boundary: Boundary) -> None:
         """Append what was counted to the table of it; what another process hinders is only in the log."""
@@ -244,7 +235,7 @@ class Pipelines:
             ForeignTable: the table is not one of this mirror.
             LakeUnavailable: the catalog failed.
         """
-        name = self.table(definition)
+        name = definition.table
         table = self.lake.load(name.namespace, name.name)
         if table is not None:
             refuse_foreign(table, self.config.mirror.name)
@@ -257,15 +248,15 @@ class Pipelines:
         """Return why a pipeline is not tried again; another text of its file is."""
         if pause is None or pause.text != text_hash(definition.text):
             return None
-        return NotRefreshed(definition.name, self.table(definition), pause.reason, pause.hint)
+        return NotRefreshed(definition.name, definition.table, pause.reason, pause.hint)
 
     def _waits(self, definition: Pipeline, stopped: Mapping[TableName, str]) -> NotRefreshed | None:
         """Return why a pipeline waits for another one; `stopped` are the tables of those that were not refreshed."""
-        for wanted in () if isinstance(definition, History) else reads(definition):
+        for wanted in inputs_of(definition):
             for table, name in stopped.items():
                 if wanted.names(table):
                     reason = f"it reads {table}, and the pipeline {name} was not refreshed"
-                    return NotRefreshed(definition.name, self.table(definition), reason, waits=True)
+                    return NotRefreshed(definition.name, definition.table, reason, waits=True)
         return None
 
     def _refreshed(
@@ -277,7 +268,7 @@ class Pipelines:
         *,
         rebuild: bool,
     ) -> Result:
-        table = self.table(definition)
+        table = definition.table
         try:
             # Another process may refresh it, or maintenance commit, in between: then it is planned on top of that.
             result = retried(
@@ -315,7 +306,7 @@ class Pipelines:
             # storage of one may answer again.
             again = known is not error or isinstance(known, _PASSING)
             self.pauses.pause(definition.name, known, None if again else text_hash(definition.text))
-        return NotRefreshed(definition.name, self.table(definition), known.message, known.hint)
+        return NotRefreshed(definition.name, definition.table, known.message, known.hint)
 
     def _once(
         self,
@@ -373,7 +364,7 @@ class Pipelines:
             Unsettled: there is none yet.
             ForeignTable: it is not one of this mirror.
         """
-        mirror = InputTables(self.config, self.lake, ()).load(history.mirror)
+        mirror = self.inputs.load(history.mirror)
         if mirror is None:
             raise Unsettled(
                 f"there is no table {history.mirror} yet", "replicator status shows what it waits for"

@@ -19,7 +19,16 @@ from replicator.model.table import LOG_TOPIC_KEY
 from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.checked import CheckStatus, read_checks
 from replicator.pipelines.costs import COSTS_KEY, Costs
-from replicator.pipelines.files import Broken, Pipeline, PipelineFiles, chosen, log_tables, read_pipelines
+from replicator.pipelines.files import (
+    Broken,
+    Pipeline,
+    PipelineFiles,
+    chosen,
+    inputs_of,
+    log_tables,
+    read_pipelines,
+    readable_namespaces,
+)
 from replicator.pipelines.history.definition import History, explained_history
 from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.query.analysis import InputSchema, analyse
@@ -139,26 +148,19 @@ def show_pipeline(config: Config, name: str) -> tuple[Explained, ...]:
         LakeUnavailable: as `list_pipelines`.
     """
     files = read_pipelines(config)
-    chosen(files, [name], config)
-    related = _related(files, files.chosen([name])[0], config.lake.pipelines_namespace)
+    related = _related(files, chosen(files, [name], config)[0])
     found = [known.explained() for known in _read(config, files, related)]
     return (next(e for e in found if e.status.name == name), *found)
 
 
-def _related(files: PipelineFiles, wanted: Pipeline, namespace: str) -> list[Pipeline]:
+def _related(files: PipelineFiles, wanted: Pipeline) -> list[Pipeline]:
     """Return a pipeline with those of which it is computed and those that are computed of it, in their order."""
-    read = {definition.name: reads(definition) for definition in files.definitions}
-
-    def reads_result(reader: Pipeline, other: Pipeline) -> bool:
-        table = other.table if isinstance(other, History) else other.output(namespace)
-        return any(name.names(table) for name in read.get(reader.name, ()))
-
-    before, after = [wanted], [wanted]
-    for pipeline in reversed(files.pipelines):
-        before += [pipeline] if any(reads_result(reader, pipeline) for reader in before) else []
+    related, after = {pipeline.name for pipeline in files.with_inputs([wanted.name])}, [wanted.table]
     for pipeline in files.pipelines:
-        after += [pipeline] if any(reads_result(pipeline, other) for other in after) else []
-    return [pipeline for pipeline in files.pipelines if pipeline in before or pipeline in after]
+        if any(name.names(table) for name in inputs_of(pipeline) for table in after):
+            related.add(pipeline.name)
+            after.append(pipeline.table)
+    return [pipeline for pipeline in files.pipelines if pipeline.name in related]
 
 
 def _broken(name: str, broken: Broken) -> PipelineStatus:
@@ -174,7 +176,7 @@ def _read(config: Config, files: PipelineFiles, wanted: Sequence[Definition | Hi
         return [
             _history(wanted, None, {})
             if isinstance(wanted, History)
-            else _Found(_status(config, wanted, None, None, {}), None)
+            else _Found(_status(wanted, None, None, {}), None)
             for wanted in wanted
         ]
     with open_metadata(config.lake) as catalog:
@@ -183,7 +185,7 @@ def _read(config: Config, files: PipelineFiles, wanted: Sequence[Definition | Hi
         found = [
             _history(wanted, known, pauses)
             if isinstance(wanted, History)
-            else _pipeline(config, wanted, known, pauses)
+            else _pipeline(wanted, known, pauses)
             for wanted in wanted
         ]
         checks = read_checks(config.lake, catalog)
@@ -212,9 +214,7 @@ def _history(history: History, known: "KnownTables | None", pauses: Mapping[str,
     return _Found(status, history)
 
 
-def _pipeline(
-    config: Config, definition: Definition, known: "KnownTables", pauses: Mapping[str, Pause]
-) -> _Found:
+def _pipeline(definition: Definition, known: "KnownTables", pauses: Mapping[str, Pause]) -> _Found:
     plan, problem = None, None
     waits_for = known.missing_results(definition)
     try:
@@ -222,13 +222,12 @@ def _pipeline(
     except PipelineError as error:
         # The columns of a result are known when it was computed.
         problem = None if waits_for else error
-    result = known.load(definition.output(config.lake.pipelines_namespace))
-    status = _status(config, definition, result, plan, pauses, known.lost(definition) or problem, waits_for)
+    result = known.load(definition.table)
+    status = _status(definition, result, plan, pauses, known.lost(definition) or problem, waits_for)
     return _Found(status, plan)
 
 
 def _status(
-    config: Config,
     definition: Definition,
     result: TableMetadata | None,
     plan: Plan | None,
@@ -236,7 +235,7 @@ def _status(
     problem: ReplicatorError | None = None,
     waits_for: tuple[str, ...] = (),
 ) -> PipelineStatus:
-    name = definition.output(config.lake.pipelines_namespace)
+    name = definition.table
     record = None if result is None else record_of(result.properties.get(RECORD_KEY), str(name))
     pause = pauses.get(definition.name)
     costs = Costs.of(
@@ -290,9 +289,8 @@ class KnownTables:
     """The tables of the lake that pipelines may read, loaded when they are needed."""
 
     def __init__(self, catalog: MetadataCatalog, config: Config, files: PipelineFiles) -> None:
-        namespace = config.lake.pipelines_namespace
-        self._catalog, self._config, self._results = catalog, config, set(files.results(namespace))
-        self._logged = {d.output(namespace) for d in files.definitions if d.changelog}
+        self._catalog, self._config, self._results = catalog, config, set(files.results)
+        self._logged = {d.table for d in files.definitions if d.changelog}
         self._loaded: dict[TableName, TableMetadata | None] = {}
         self._unreadable: dict[str, str] = {}
         self._names: list[TableName] | None = None
@@ -311,12 +309,11 @@ class KnownTables:
 
     def lost(self, definition: Definition) -> LakeUnavailable | None:
         """Return which of the tables of a pipeline that were loaded cannot be read, and why; None if all can be."""
-        output = definition.output(self._config.lake.pipelines_namespace)
         found = [
             f"{name}: {self._unreadable[str(name)]}"
             for name in self._loaded
             if str(name) in self._unreadable
-            and (name == output or any(wanted.names(name) for wanted in reads(definition)))
+            and (name == definition.table or any(wanted.names(name) for wanted in reads(definition)))
         ]
         hint = "restore the files of the lake; the other tables are not affected"
         return LakeUnavailable("; ".join(found), hint) if found else None
@@ -337,9 +334,8 @@ class KnownTables:
         return found
 
     def _every(self) -> list[TableName]:
-        lake, others = self._config.lake, (*self._results, *log_tables(self._config))
-        spaces = {lake.namespace, lake.changes_namespace, *(other.namespace for other in others)}
         if self._names is None:
+            spaces = readable_namespaces(self._config, self._results)
             self._names = [name for space in sorted(spaces) for name in self._in(space)]
         return self._names
 

@@ -78,8 +78,9 @@ class TagStops:
 
     def _stops(self, pipelines: Pipelines, tag: TagRecord, boundary: Boundary, ends: LogEnds) -> bool:
         """Return whether refreshes stop at a tag: results lack it, and none is past its position."""
-        names = pipelines.files.results(pipelines.config.lake.pipelines_namespace)
-        results = [found for name in names if (found := _loaded(pipelines, name)) is not None]
+        results = [
+            found for name in pipelines.files.results if (found := _loaded(pipelines, name)) is not None
+        ]
         if all(has_tag(table, tag.name) for table, _ in results):
             return False
         if (boundary.gtids is None) != (ends.boundary.gtids is None):

@@ -24,6 +24,7 @@ from replicator.operations.rebuild.changes import AT, is_before, read_changes
 from replicator.operations.rebuild.planning import SourceTables, find_bound, plan_rebuild
 from replicator.operations.rebuild.rebuild import translated
 from replicator.pipelines.files import chosen
+from replicator.pipelines.history.definition import History
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.positions import READ, is_after
 from replicator.pipelines.inputs.tables import InputKind, InputTable
@@ -61,12 +62,12 @@ def rebuild_result(
         PipelineError, UnsupportedChange, Unsettled, LakeError: as `compute_as_of`.
     """
     files = known_pipelines(config, [name])
-    found = chosen(files, [name], config)
-    if not found:
+    (found,) = chosen(files, [name], config)
+    if isinstance(found, History):
         raise UsageError(f"{name} is a history: it has the rows of earlier moments", "query it")
     with opened_pipelines(config, files) as pipelines:
         on_progress(f"computing {name} as of {as_of.text}", 0, 1)
-        return compute_as_of(pipelines, found[0], as_of, to)
+        return compute_as_of(pipelines, found, as_of, to)
 
 
 def compute_as_of(pipelines: Pipelines, definition: Definition, as_of: AsOf, to: str) -> ComputedAsOf:
@@ -79,7 +80,7 @@ def compute_as_of(pipelines: Pipelines, definition: Definition, as_of: AsOf, to:
         Unsettled: a mirror is being changed at the moment.
         LakeError: the lake is unavailable.
     """
-    lake, result = pipelines.lake, pipelines.table(definition)
+    lake, result = pipelines.lake, definition.table
     target = TableName(to, result.name)
     _check_free(pipelines, target)
     sources = _Sources(pipelines, Views(lake.spark))
@@ -106,7 +107,7 @@ def compute_as_of(pipelines: Pipelines, definition: Definition, as_of: AsOf, to:
 
 
 def _check_free(pipelines: Pipelines, target: TableName) -> None:
-    results = {name.namespace for name in pipelines.files.results(pipelines.config.lake.pipelines_namespace)}
+    results = {name.namespace for name in pipelines.files.results}
     if target.namespace in {*pipelines.config.lake.namespaces, *results}:
         raise UsageError(
             f"--to: {target.namespace} is a namespace of the mirror itself",
@@ -143,7 +144,7 @@ def _check_reached(pipelines: Pipelines, definition: Definition, bound: Bound) -
         raise UsageError(
             f"{bound.text} is within an event", "name the end of a transaction, as in binlog.000123:4567"
         )
-    table = pipelines.tables.load(pipelines.table(definition))
+    table = pipelines.tables.load(definition.table)
     record = None if table is None else recorded_result(table)
     run = f"run: replicator pipeline run {definition.name}"
     if record is None:
@@ -174,7 +175,7 @@ class _Sources:
     def add(self, definition: Definition) -> None:
         """Load what a pipeline reads, and what the pipelines read whose results it reads."""
         planned = self.pipelines.planner.plan(definition)
-        self.planned[planned.table] = planned
+        self.planned[definition.table] = planned
         for name, table in planned.inputs.items():
             if table.kind is InputKind.RESULT:
                 self.add(self._pipeline_of(name))
@@ -185,7 +186,7 @@ class _Sources:
 
     def _pipeline_of(self, name: TableName) -> Definition:
         for definition in self.pipelines.files.definitions:
-            if self.pipelines.table(definition) == name:
+            if definition.table == name:
                 return definition
         raise UnsupportedChange(
             f"{name} is a history, whose rows of earlier moments are in itself", "query it"

@@ -14,8 +14,9 @@ from replicator.lake.files.spark_tables import columns_of
 from replicator.lake.others import refuse_foreign
 from replicator.model.changelog import RESTATED_KEY, change_column, restated
 from replicator.model.commit_marker import CommitMarker
-from replicator.model.common import matches, now_ms
+from replicator.model.common import now_ms
 from replicator.model.table import LOG_TOPIC_KEY
+from replicator.pipelines.files import readable_namespaces
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.names import TableName
 from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
@@ -157,18 +158,14 @@ class InputTables:
     lake: Lake
     results: Collection[TableName]
 
+    def every(self) -> list[TableName]:
+        """Return the names of all tables that pipelines may read, sorted."""
+        known = readable_namespaces(self.config, self.results) & set(self.lake.namespaces())
+        return sorted(TableName(space, name) for space in known for name in self.lake.tables(space))
+
     def matching(self, name: TableName) -> list[TableName]:
-        """Return the names of existing tables that a name or pattern means, sorted."""
-        if not name.is_pattern:
-            return [name]
-        found = [
-            TableName(namespace, table)
-            for namespace in self.lake.namespaces()
-            if matches(namespace, [name.namespace])
-            for table in self.lake.tables(namespace)
-            if matches(table, [name.name])
-        ]
-        return sorted(found)
+        """Return the names of the tables that a name or pattern means, sorted."""
+        return [known for known in self.every() if name.names(known)]
 
     def load(self, name: TableName) -> InputTable | None:
         """Load a table; None if there is none.

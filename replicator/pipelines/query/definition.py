@@ -93,7 +93,7 @@ class Definition:
         file: the path as it is shown in errors.
         text: the text of the file.
         query: the SELECT, as it was parsed; of a function, one that has its inputs in FROM, under their names.
-        table: the table of the result; None for the usual one.
+        table: the table of the result.
         key: columns that identify a row of the result; empty if rows have no key.
         every: seconds between refreshes; None for the usual ones.
         partition: how the result is partitioned.
@@ -111,7 +111,7 @@ class Definition:
     file: str
     text: str
     query: exp.Query
-    table: TableName | None = None
+    table: TableName
     key: tuple[str, ...] = ()
     refresh: Refresh = Refresh.INCREMENTAL
     every: float | None = None
@@ -124,10 +124,6 @@ class Definition:
     inputs: tuple[str, ...] = ()
     by_key: tuple[str, ...] = ()
     code: str = ""
-
-    def output(self, namespace: str) -> TableName:
-        """Return the table of the result; `namespace` is the usual one."""
-        return self.table or TableName(namespace, self.name)
 
     def setting(self, line: str) -> str:
         """Return a line of the header as the file has it, for hints: `key: day` as `-- key: day`."""
@@ -163,30 +159,30 @@ def _keyword(text: str, node: exp.Expr) -> int | None:
 
 
 def read_definition(
-    path: Path, shown: str | None = None, parse: "Callable[[str, str, str], Definition] | None" = None
+    path: Path, file: str, namespace: str, parse: "Callable[[str, str, str, str], Definition]"
 ) -> Definition:
-    """Read a pipeline file; `parse` is by default `parse_definition`.
+    """Read a pipeline file with `parse_definition` or `parse_function`; `file` is the path as it is shown.
 
     Raises:
         PipelineError: the file cannot be read, or it is not what it should be.
     """
-    file = shown or str(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise PipelineError.at(file, 1, None, f"cannot be read: {reason}") from None
-    return (parse or parse_definition)(text, path.stem, file)
+    return parse(text, path.stem, file, namespace)
 
 
-def parse_definition(text: str, name: str, file: str) -> Definition:
-    """Parse the text of a pipeline file.
+def parse_definition(text: str, name: str, file: str, namespace: str) -> Definition:
+    """Parse the text of a pipeline file; `namespace` is the usual one of results.
 
     Raises:
         PipelineError: it is not a header and one SELECT.
     """
     check_name(name, file)
-    return Definition(name, file, text, _query(text, file), **parse_header(text, file))
+    query, header = _query(text, file), parse_header(text, file)
+    return Definition(name, file, text, query, header.pop("table", TableName(namespace, name)), **header)
 
 
 def check_name(name: str, file: str) -> None:

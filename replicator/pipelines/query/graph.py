@@ -65,15 +65,14 @@ class Ordered:
     refused: Mapping[str, PipelineError] = field(default_factory=dict)
 
 
-def in_order(definitions: Collection[Definition], namespace: str) -> Ordered:
-    """Return pipelines in an order in which they can be refreshed; `namespace` is the usual one of results."""
-    refused = dict(_of_one_table(definitions, namespace))
+def in_order(definitions: Collection[Definition]) -> Ordered:
+    """Return pipelines in an order in which they can be refreshed."""
+    refused = dict(_of_one_table(definitions))
     left = {d.name: d for d in definitions if d.name not in refused}
     wanted = {name: reads(d) for name, d in left.items()}
     while True:
-        outputs = {name: definition.output(namespace) for name, definition in left.items()}
         before = {
-            name: {other for other, table in outputs.items() if any(w.names(table) for w in wanted[name])}
+            name: {other for other, d in left.items() if any(w.names(d.table) for w in wanted[name])}
             for name in left
         }
         try:
@@ -81,17 +80,17 @@ def in_order(definitions: Collection[Definition], namespace: str) -> Ordered:
         except CycleError as error:
             circle = [left.pop(name) for name in reversed(error.args[1][1:])]
             for _ in range(len(circle)):
-                refused[circle[0].name] = _circle([*circle, circle[0]], namespace)
+                refused[circle[0].name] = _circle([*circle, circle[0]])
                 circle = [*circle[1:], circle[0]]
         else:
             return Ordered(tuple(left[name] for name in names), refused)
 
 
-def _of_one_table(definitions: Collection[Definition], namespace: str) -> Iterator[tuple[str, PipelineError]]:
+def _of_one_table(definitions: Collection[Definition]) -> Iterator[tuple[str, PipelineError]]:
     """Yield the pipelines whose table has another one, too: none of them may write it."""
     for definition in definitions:
-        table = definition.output(namespace)
-        others = [d for d in definitions if d is not definition and d.output(namespace) == table]
+        table = definition.table
+        others = [d for d in definitions if d is not definition and d.table == table]
         if others:
             hint = f"give one of them another table: {definition.setting(f'table: {table}_2')}"
             yield (
@@ -100,11 +99,10 @@ def _of_one_table(definitions: Collection[Definition], namespace: str) -> Iterat
             )
 
 
-def _circle(circle: Sequence[Definition], namespace: str) -> PipelineError:
+def _circle(circle: Sequence[Definition]) -> PipelineError:
     """Return the error for pipelines of which each reads the next, and the last is the first."""
     first, second = circle[0], circle[1]
-    output = second.output(namespace)
-    at = next(t for t in references(first.query) if name_of(t, first).names(output))
+    at = next(t for t in references(first.query) if name_of(t, first).names(second.table))
     shown = " reads ".join(definition.name for definition in circle)
     reason = f"pipelines read each other in a circle: {shown}"
     if len(circle) == 2:

@@ -30,14 +30,15 @@ from replicator.pipelines.query.definition import (
     check_name,
     parse_header,
 )
+from replicator.pipelines.query.names import TableName
 
 MODEL: Final = "model"
 """The name of the function."""
 _SELECTS: Final = ("select", "with", "(")
 
 
-def parse_function(text: str, name: str, file: str) -> Definition:
-    """Parse the text of a pipeline file in Python, without running it.
+def parse_function(text: str, name: str, file: str, namespace: str) -> Definition:
+    """Parse the text of a pipeline file in Python, without running it; `namespace` is the usual one of results.
 
     Raises:
         PipelineError: it is not a header and a function `model` with the inputs as parameters.
@@ -55,6 +56,7 @@ def parse_function(text: str, name: str, file: str) -> Definition:
         file,
         text,
         query,
+        header.pop("table", TableName(namespace, name)),
         **header,
         inputs=tuple(inputs),
         lines=tuple(lines.items()),

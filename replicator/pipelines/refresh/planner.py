@@ -1,16 +1,14 @@
 """Plan pipelines for the tables that the lake has now."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from replicator.config import Config
 from replicator.errors import PipelineError, PipelineUnfit, Unsettled
 from replicator.jvm.spark import check_java, first_line
-from replicator.lake.catalog.tables import Lake
 from replicator.lake.files.spark_tables import rows_of
 from replicator.model.common import quoted
 from replicator.pipelines.files import log_tables
@@ -29,14 +27,12 @@ class Planned:
     """A pipeline that can be refreshed.
 
     Attributes:
-        table: the table of its result.
         inputs: the tables that it reads, as they were loaded.
         function: what computes the result; None for a SELECT.
     """
 
     definition: Definition
     plan: Plan
-    table: TableName
     inputs: Mapping[TableName, InputTable]
     function: Function | None = None
 
@@ -49,14 +45,9 @@ class Planner:
     """Plans pipelines. A plan is made again only if the definition or the columns of an input changed.
 
     The code of a function is run then, and the function is called with empty inputs.
-
-    Attributes:
-        results: the tables of all pipelines.
     """
 
-    config: Config
-    lake: Lake
-    results: Collection[TableName]
+    tables: InputTables
     _plans: dict[str, _Known] = field(default_factory=dict)
 
     def plan(self, definition: Definition) -> Planned:
@@ -69,7 +60,7 @@ class Planner:
             ForeignTable: an input is not a table of this mirror.
             LakeUnavailable: the catalog failed.
         """
-        inputs = dict(self._inputs(definition))
+        inputs = {table.name: table for table in self._inputs(definition)}
         schemas = {name: self._schema(table) for name, table in inputs.items()}
         if empty := [name for name, schema in schemas.items() if not schema.columns]:
             raise Unsettled(
@@ -77,13 +68,13 @@ class Planner:
             )
         missing = [name for name in reads(definition) if not any(name.names(known) for known in inputs)]
         for name in missing:
-            if any(name.names(log) for log in log_tables(self.config)):
+            if any(name.names(log) for log in log_tables(self.tables.config)):
                 raise Unsettled(
                     f"there is no {name} yet: its topic has no events", "replicator status shows the topic"
                 )
         if missing:
             # For the error, which names a similar one.
-            schemas |= {name: InputSchema({}) for name in self._every() if name not in schemas}
+            schemas |= {name: InputSchema({}) for name in self.tables.every() if name not in schemas}
         known = self._plans.get(definition.name)
         if known is None or known[0] != definition or known[1] != schemas:
             try:
@@ -93,8 +84,7 @@ class Planner:
             known = definition, schemas, *self._with_function(definition, plan, inputs)
             self._plans[definition.name] = known
         used = {name for found in known[2].inputs for name in found.tables}
-        table = definition.output(self.config.lake.pipelines_namespace)
-        return Planned(definition, known[2], table, {name: inputs[name] for name in used}, known[3])
+        return Planned(definition, known[2], {name: inputs[name] for name in used}, known[3])
 
     def _with_function(
         self, definition: Definition, plan: Plan, inputs: Mapping[TableName, InputTable]
@@ -105,14 +95,14 @@ class Planner:
         """
         if not definition.inputs:
             return plan, None
-        function, views = Function.load(definition), Views(self.lake.spark)
+        function, views = Function.load(definition), Views(self.tables.lake.spark)
         try:
             for used in plan.inputs:
                 parts = [(name, self._empty(inputs[name], own_columns(used))) for name in used.tables]
                 views.add(used.now, united(used, parts))
             spelt = {name.lower(): name for name in views.whole(plan, function).columns}
         except (PySparkException, Py4JJavaError) as error:
-            check_java(self.lake.spark)
+            check_java(self.tables.lake.spark)
             # Without rows, nothing but the code can fail.
             raise PipelineError(
                 f"{definition.file}: {first_line(error)}",
@@ -123,34 +113,23 @@ class Planner:
         return replace(plan, key=tuple(spelt[name.lower()] for name in plan.key)), function
 
     def _empty(self, table: InputTable, columns: Sequence[str]) -> DataFrame:
-        named = rows_of(self.lake, table.table).select(*(quoted(name) for name in columns))
-        return self.lake.spark.createDataFrame([], named.schema)
+        lake = self.tables.lake
+        named = rows_of(lake, table.table).select(*(quoted(name) for name in columns))
+        return lake.spark.createDataFrame([], named.schema)
 
-    def _inputs(self, definition: Definition) -> Iterable[tuple[TableName, InputTable]]:
-        tables = InputTables(self.config, self.lake, self.results)
+    def _inputs(self, definition: Definition) -> Iterator[InputTable]:
         for wanted in reads(definition):
-            names = [wanted]
-            if wanted.is_pattern or (found := tables.load_settled(wanted)) is None:
-                names = [name for name in self._every() if wanted.names(name)]
-            else:
-                yield wanted, found
-                continue
-            for name in names:
-                if (table := tables.load_settled(name)) is not None:
-                    yield name, table
+            found = [] if wanted.is_pattern else self._settled([wanted])
+            yield from found or self._settled(self.tables.matching(wanted))
 
-    def _every(self) -> list[TableName]:
-        """Return the tables of the namespaces that pipelines may read."""
-        lake, others = self.config.lake, (*self.results, *log_tables(self.config))
-        namespaces = {lake.namespace, lake.changes_namespace, *(other.namespace for other in others)}
-        known = namespaces & set(self.lake.namespaces())
-        return [TableName(space, name) for space in sorted(known) for name in self.lake.tables(space)]
+    def _settled(self, names: Iterable[TableName]) -> list[InputTable]:
+        return [table for name in names if (table := self.tables.load_settled(name)) is not None]
 
     def _schema(self, table: InputTable) -> InputSchema:
-        has_images = table.kind is InputKind.RESULT or not self.config.log.flattened
+        has_images = table.kind is InputKind.RESULT or not self.tables.config.log.flattened
         has_changes = table.kind is InputKind.LOG or (table.changelog is not None and has_images)
         return InputSchema(
-            table.columns(self.lake),
+            table.columns(self.tables.lake),
             table.key,
             has_changes,
             is_result=table.kind is InputKind.RESULT,

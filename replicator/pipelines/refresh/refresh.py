@@ -119,7 +119,7 @@ class Refresh:
             PipelineError: the result cannot be written as it is defined.
             FencedError, CommitConflict, LakeError: as a commit of a mirror; nothing was changed.
         """
-        name, fingerprint = self.planned.table, self._plan.fingerprint
+        name, fingerprint = self._definition.table, self._plan.fingerprint
         table = self.tables.load(name) or self.tables.put_in_place(name, fingerprint)
         if self.rebuild:
             self._changelog.drop()
@@ -162,7 +162,7 @@ class Refresh:
     def _result(self, outcome: Outcome, **facts: object) -> Refreshed:
         return Refreshed(
             self._definition.name,
-            self.planned.table,
+            self._definition.table,
             outcome,
             self.boundary,
             seconds=time.monotonic() - self._began,
@@ -280,7 +280,7 @@ class Refresh:
 
     @property
     def _changelog(self) -> ResultChangelog:
-        return ResultChangelog(self.tables, self.planned.table)
+        return ResultChangelog(self.tables, self._definition.table)
 
     def _with_log(self, table: LakeTable | None) -> tuple[LakeTable | None, LakeTable | None]:
         """Return the result and its changelog as they agree; None for what there is not, or not yet."""
@@ -304,7 +304,7 @@ class Refresh:
             self._check(views.query(plan.full_unchecked), plan.checks)
         if plan.key:
             check_unique(rows, plan.key)
-        tables, name = self.tables, self.planned.table
+        tables, name = self.tables, self._definition.table
         replaces = table is not None and not tables.fits(table, rows)
         if table is not None and log is not None and not replaces:
             # Those that read the changelog get the differences.
@@ -324,9 +324,9 @@ class Refresh:
         costs = self._costs_after(None)
         tables.commit(table, staged, self._record(states), self._reached(states), costs=costs)
         if replaces:
-            tables.put_in_place(self.planned.table, plan.fingerprint)
+            tables.put_in_place(self._definition.table, plan.fingerprint)
         if definition.changelog:
-            self._with_log(tables.load(self.planned.table))
+            self._with_log(tables.load(self._definition.table))
 
     def _change(
         self,

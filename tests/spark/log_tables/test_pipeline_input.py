@@ -19,7 +19,6 @@ from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.operations.rebuild.results import compute_as_of
 from replicator.pipelines import held
 from replicator.pipelines.checking import Checked, check_result
-from replicator.pipelines.files import chosen
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.inputs.recent_ends import RecentEnds
@@ -90,7 +89,7 @@ class LogPipelines(PipelineLake):
 
     def check(self, name: str) -> Checked:
         opened = self.pipelines()
-        (definition,) = chosen(opened.files, [name], opened.config)
+        definition = next(d for d in opened.files.definitions if d.name == name)
         return check_result(opened, definition)
 
     def expected(self, name: str, mirrors: Sequence[tuple[SourceTable, Boundary]] = ()) -> Counter[Any]:
@@ -436,7 +435,7 @@ def test_results_over_log_tables_are_shown_and_checked(logs: Logs) -> None:
     result: Refreshed = pipelines.refreshed()["per_kind"]
     assert (str(result.outcome), result.changes) == ("changed", 1)
     opened = pipelines.pipelines()
-    (definition,) = chosen(opened.files, ["per_kind"], opened.config)
+    definition = next(d for d in opened.files.definitions if d.name == "per_kind")
     with pytest.raises(UnsupportedChange, match="is a log table"):
         compute_as_of(opened, definition, parse_as_of("2026-01-01T00:00:00Z"), "shop_then")
 

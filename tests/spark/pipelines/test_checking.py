@@ -16,7 +16,6 @@ from replicator.operations.rebuild.results import compute_as_of
 from replicator.pipelines.checked import RECOMPUTED, last_recomputed
 from replicator.pipelines.checking import Checked, _correct, check_result
 from replicator.pipelines.costs import COSTS_KEY, Costs
-from replicator.pipelines.files import chosen
 from replicator.pipelines.output.changelog import ResultChangelog
 from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.names import TableName
@@ -49,7 +48,7 @@ def expected(source: Source, query: str, at: tuple[int, int] | None = None) -> C
 
 def check(pipelines: PipelineLake, name: str, *, repair: bool = False) -> Checked:
     opened = pipelines.pipelines()
-    (definition,) = chosen(opened.files, [name], opened.config)
+    definition = next(d for d in opened.files.definitions if d.name == name)
     return check_result(opened, definition, repair=repair)
 
 
@@ -133,7 +132,7 @@ def test_results_are_computed_as_of_an_earlier_moment(lake: LakeHarness) -> None
     round_.write(transactions=20)
     pipelines.refreshed()
     opened = pipelines.pipelines()
-    results = dict(zip(("first", "second"), chosen(opened.files, [], opened.config), strict=True))
+    results = dict(zip(("first", "second"), opened.files.definitions, strict=True))
     moment = parse_as_of(f"mysql-bin.{at[0]:06d}:{at[1] - 1}")
     for name, query in (("first", FIRST), ("second", SECOND.format(f"({FIRST})"))):
         done = compute_as_of(opened, results[name], moment, "shop_then")

@@ -48,7 +48,7 @@ VALUES: dict[str, list[object]] = {
 
 
 def planned(query: str) -> Plan:
-    return plan_of(analyse(parse_definition(query, "p", "p.sql"), SCHEMAS))
+    return plan_of(analyse(parse_definition(query, "p", "p.sql", "p"), SCHEMAS))
 
 
 def random_rows(r: random.Random, name: TableName, keys: range) -> Rows:

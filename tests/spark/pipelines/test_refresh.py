@@ -18,7 +18,6 @@ from replicator.maintenance.plan import Step
 from replicator.operations.maintain import maintain
 from replicator.operations.status.read import read_status
 from replicator.pipelines.checking import check_result
-from replicator.pipelines.files import chosen
 from replicator.pipelines.inputs import small_mirrors, states
 from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.inputs.states import InputState
@@ -310,7 +309,7 @@ def test_days_that_python_does_not_have_identify_rows(lake: LakeHarness) -> None
     for name in ("early", "late"):
         rows = opened.lake.spark.table(f"lake.shop_pipelines.{name}").select("n").collect()
         assert Counter(row.n for row in rows) == Counter(counts.values())
-        (definition,) = chosen(opened.files, [name], opened.config)
+        definition = next(d for d in opened.files.definitions if d.name == name)
         assert check_result(opened, definition).is_equal
 
 

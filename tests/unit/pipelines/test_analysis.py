@@ -22,7 +22,7 @@ SCHEMAS = {
 
 
 def analysed(sql: str) -> Analysed:
-    return analyse(parse_definition(sql, "x", "x.sql"), SCHEMAS)
+    return analyse(parse_definition(sql, "x", "x.sql", "p"), SCHEMAS)
 
 
 def refused(sql: str) -> PipelineError:
@@ -82,7 +82,7 @@ def test_the_hidden_column_of_a_result_is_not_read() -> None:
     schemas = {
         TableName("p", "sums"): InputSchema({"k": "int", "s": "bigint", "_state": "struct<rows:bigint>"})
     }
-    found = analyse(parse_definition("SELECT * FROM p.sums", "x", "x.sql"), schemas)
+    found = analyse(parse_definition("SELECT * FROM p.sums", "x", "x.sql", "p"), schemas)
     assert found.columns == ("k", "s")
 
 

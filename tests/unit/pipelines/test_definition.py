@@ -20,7 +20,7 @@ SELECT = "SELECT day, sum(amount) AS revenue FROM shop.orders GROUP BY day"
 
 
 def parsed(text: str, name: str = "revenue") -> Definition:
-    return parse_definition(text, name, f"pipelines/{name}.sql")
+    return parse_definition(text, name, f"pipelines/{name}.sql", "shop_pipelines")
 
 
 def refused(text: str, name: str = "revenue") -> PipelineError:
@@ -31,7 +31,7 @@ def refused(text: str, name: str = "revenue") -> PipelineError:
 
 def test_a_file_needs_no_header() -> None:
     definition = parsed(SELECT)
-    assert definition.output("shop_pipelines") == TableName("shop_pipelines", "revenue")
+    assert definition.table == TableName("shop_pipelines", "revenue")
     assert definition.refresh is Refresh.INCREMENTAL
     assert (definition.key, definition.partition, definition.every, definition.expectations) == (
         (),
@@ -61,7 +61,7 @@ def test_the_header_says_what_the_result_is() -> None:
             ]
         )
     )
-    assert definition.output("shop_pipelines") == TableName("marts", "revenue_by_day")
+    assert definition.table == TableName("marts", "revenue_by_day")
     assert definition.key == ("day", "größe")
     assert (definition.refresh, definition.every, definition.changelog) == (Refresh.AUTO, 10.0, True)
     assert definition.partition == (PartitionField("days", "day"), PartitionField("bucket", "size", 16))
@@ -139,7 +139,9 @@ def test_the_name_of_a_file_is_that_of_a_table() -> None:
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "revenue.sql").write_text(f"-- key: day\n{SELECT}", encoding="utf-8")
-    definition = read_definition(tmp_path / "revenue.sql", "pipelines/revenue.sql")
+    definition = read_definition(
+        tmp_path / "revenue.sql", "pipelines/revenue.sql", "shop_pipelines", parse_definition
+    )
     assert (definition.name, definition.file, definition.key) == (
         "revenue",
         "pipelines/revenue.sql",
@@ -149,10 +151,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot be read: No such file"):
-        read_definition(tmp_path / "none.sql")
+        read_definition(tmp_path / "none.sql", "none.sql", "p", parse_definition)
     (tmp_path / "binary.sql").write_bytes(b"\xff\xfe")
     with pytest.raises(PipelineError, match="cannot be read: it is not UTF-8"):
-        read_definition(tmp_path / "binary.sql")
+        read_definition(tmp_path / "binary.sql", "binary.sql", "p", parse_definition)
 
 
 def test_errors_in_the_header_and_in_the_query_tell_their_line() -> None:
@@ -179,5 +181,5 @@ def test_errors_in_the_header_and_in_the_query_tell_their_line() -> None:
 )
 def test_likely_mistakes_are_named(text: str, hint: str) -> None:
     with pytest.raises(PipelineError) as error:
-        parse_definition(text, "a", "a.sql")
+        parse_definition(text, "a", "a.sql", "p")
     assert error.value.hint == hint

@@ -8,9 +8,10 @@ from sqlglot import exp
 
 from replicator.config import Config
 from replicator.errors import PipelineError, UsageError
-from replicator.pipelines.files import chosen, of_log_tables, read_by, read_pipelines, with_inputs
+from replicator.pipelines.files import chosen, of_log_tables, read_pipelines
 from replicator.pipelines.inputs.log_ends import ends_reader
 from replicator.pipelines.query import graph
+from replicator.pipelines.query.names import TableName
 from replicator.pipelines.results import results_over
 from replicator.pipelines.status import show_pipeline
 from tests.support.config import minimal_config
@@ -43,9 +44,8 @@ def test_each_pipeline_is_after_those_that_it_reads(tmp_path: Path) -> None:
     files = read_pipelines(config)
     names = [definition.name for definition in files.definitions]
     assert names.index("c") < names.index("b") < names.index("a")
-    (wanted,) = chosen(files, ["b"], config)
-    assert [d.name for d in with_inputs(files.definitions, [wanted], config)] == ["c", "b"]
-    assert [d.name for d in read_by(wanted, files.definitions, config)] == ["c"]
+    assert [pipeline.name for pipeline in files.with_inputs(["b"])] == ["c", "b"]
+    assert [pipeline.name for pipeline in chosen(files, ["b"], config)] == ["b"]
 
 
 def test_file_that_cannot_be_used_stops_no_other(tmp_path: Path) -> None:
@@ -70,6 +70,7 @@ def test_file_that_cannot_be_used_stops_no_other(tmp_path: Path) -> None:
     )
     assert "logged.sql:1" in files.broken["logged"].error.message
     assert "is a namespace of the mirror itself" in files.broken["mirror"].error.message
+    assert TableName("shop", "orders") not in files.results
     with pytest.raises(PipelineError, match=r"wrong\.sql:1"):
         chosen(files, ["wrong"], config)
     with pytest.raises(UsageError, match="there is no pipeline other") as error:

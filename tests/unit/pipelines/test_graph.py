@@ -9,11 +9,11 @@ from replicator.pipelines.query.names import TableName
 
 
 def pipeline(name: str, sql: str) -> Definition:
-    return parse_definition(sql, name, f"{name}.sql")
+    return parse_definition(sql, name, f"{name}.sql", "p")
 
 
 def order(*definitions: Definition) -> list[str]:
-    return [definition.name for definition in in_order(definitions, "p").definitions]
+    return [definition.name for definition in in_order(definitions).definitions]
 
 
 def test_each_pipeline_follows_those_that_it_reads() -> None:
@@ -69,7 +69,7 @@ def test_a_circle_stops_its_members_alone() -> None:
         pipeline("d", "SELECT x FROM p.a"),
         pipeline("e", "SELECT x FROM shop.orders"),
     ]
-    found = in_order(definitions, "p")
+    found = in_order(definitions)
     assert sorted(definition.name for definition in found.definitions) == ["d", "e"]
     expected = {
         "a": "a reads b reads c reads a",
@@ -82,13 +82,13 @@ def test_a_circle_stops_its_members_alone() -> None:
 
 def test_each_of_two_circles_is_named() -> None:
     pairs = (("a", "b"), ("b", "a"), ("c", "d"), ("d", "c"), ("e", "a"))
-    found = in_order([pipeline(a, f"SELECT x FROM p.{b}") for a, b in pairs], "p")
+    found = in_order([pipeline(a, f"SELECT x FROM p.{b}") for a, b in pairs])
     assert [definition.name for definition in found.definitions] == ["e"]
     assert sorted(found.refused) == ["a", "b", "c", "d"]
 
 
 def test_a_pipeline_cannot_read_its_own_result() -> None:
-    found = in_order([pipeline("a", "SELECT x\nFROM p.a")], "p")
+    found = in_order([pipeline("a", "SELECT x\nFROM p.a")])
     assert found.refused["a"].message.startswith("a.sql:2:6: the pipeline a reads its own result")
 
 
@@ -98,7 +98,7 @@ def test_a_table_has_one_pipeline() -> None:
         pipeline("b", "-- key: x\n-- table: p.a\nSELECT x FROM s.t"),
         pipeline("c", "SELECT x FROM s.t"),
     ]
-    found = in_order(definitions, "p")
+    found = in_order(definitions)
     assert [definition.name for definition in found.definitions] == ["c"]
     assert found.refused["b"].message == "b.sql:2: p.a is the result of a.sql too"
     assert found.refused["a"].message == "a.sql:1: p.a is the result of b.sql too"

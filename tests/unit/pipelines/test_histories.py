@@ -24,9 +24,9 @@ def test_history_is_a_pipeline_named_like_its_table(tmp_path: Path) -> None:
     files = read_pipelines(config)
     assert files
     assert has_pipelines(config)
-    assert chosen(files, ["shop_history.orders"], config) == []
-    assert files.chosen_histories(["shop_history.orders"], ()) == [history]
-    assert files.chosen_histories(["revenue"], ()) == []
+    assert chosen(files, ["shop_history.orders"], config) == [history]
+    assert files.with_inputs(["shop_history.orders"]) == [history]
+    assert files.with_inputs(["revenue"]) == []
     assert results_over(config)("orders") == ("shop_history.orders",)
 
 
@@ -37,7 +37,7 @@ def test_pipeline_that_reads_a_history_needs_it(tmp_path: Path) -> None:
         "-- refresh: auto\nSELECT count(*) AS n FROM shop_history.orders"
     )
     files = read_pipelines(config)
-    assert [h.name for h in files.chosen_histories(["n"], files.definitions)] == ["shop_history.orders"]
+    assert [pipeline.name for pipeline in files.with_inputs(["n"])] == ["shop_history.orders", "n"]
 
 
 def test_columns_of_a_history_leave_out_those_of_the_key(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ SEEDS = 3
 
 
 def planned(query: str) -> Plan:
-    return plan_of(analyse(parse_definition(query, "law", "law.sql"), SCHEMAS))
+    return plan_of(analyse(parse_definition(query, "law", "law.sql", "p"), SCHEMAS))
 
 
 def first_tables(r: random.Random) -> dict[TableName, Counter[Row]]:
@@ -138,7 +138,7 @@ def test_pipelines_over_the_changes_of_results_are_maintained(stages: str) -> No
     for seed in range(SEEDS):
         r = random.Random(seed)
         first = DuckPipeline(planned(query), narrows=True)
-        plan = plan_of(analyse(parse_definition(over, "second", "second.sql"), schemas))
+        plan = plan_of(analyse(parse_definition(over, "second", "second.sql", "p"), schemas))
         second = DuckPipeline(plan, narrows=r.random() < 0.7, schemas=schemas)
         tables = first_tables(r)
         first.build(tables)
@@ -171,7 +171,7 @@ OF_LOGS = {
 @pytest.mark.parametrize("shape", OF_LOGS)
 def test_extremes_of_log_tables_are_added(shape: str) -> None:
     query = OF_LOGS[shape]
-    plan = plan_of(analyse(parse_definition(query, "law", "law.sql"), GROWING))
+    plan = plan_of(analyse(parse_definition(query, "law", "law.sql", "p"), GROWING))
     assert plan.rule is Rule.SIGNED
     for seed in range(4 * SEEDS):
         r = random.Random(seed)

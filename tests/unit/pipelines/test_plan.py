@@ -34,7 +34,7 @@ SIGNED = {
 
 
 def planned(sql: str, schemas: dict[TableName, InputSchema] | None = None) -> Plan:
-    return plan_of(analyse(parse_definition(sql, "p", "p.sql"), schemas or SCHEMAS))
+    return plan_of(analyse(parse_definition(sql, "p", "p.sql", "p"), schemas or SCHEMAS))
 
 
 def refused(sql: str) -> PipelineError:

@@ -33,7 +33,7 @@ SCHEMAS = {
 
 
 def planned(query: str, header: str = "") -> Plan:
-    return plan_of(analyse(parse_definition(f"{header}{query}", "p", "p.sql"), SCHEMAS))
+    return plan_of(analyse(parse_definition(f"{header}{query}", "p", "p.sql", "p"), SCHEMAS))
 
 
 @pytest.mark.parametrize(

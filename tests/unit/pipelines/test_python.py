@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from replicator.errors import PipelineError
-from replicator.pipelines.files import read_by, read_pipelines
+from replicator.pipelines.files import read_pipelines
 from replicator.pipelines.query.analysis import InputSchema, analyse
 from replicator.pipelines.query.definition import Definition, Refresh
 from replicator.pipelines.query.explain import explained
@@ -37,7 +37,7 @@ SCORES = """
 
 
 def parsed(text: str) -> Definition:
-    return parse_function(dedent(text).strip(), "scores", "pipelines/scores.py")
+    return parse_function(dedent(text).strip(), "scores", "pipelines/scores.py", "p")
 
 
 def planned(text: str, schemas: dict[TableName, InputSchema] | None = None) -> Plan:
@@ -177,7 +177,7 @@ def test_files_in_python_are_pipelines_like_others(tmp_path: Path) -> None:
     config = minimal_config(tmp_path)
     files = read_pipelines(config)
     assert [d.name for d in files.definitions] == ["scores", "best"]
-    assert [d.name for d in read_by(files.definitions[1], files.definitions, config)] == ["scores"]
+    assert [pipeline.name for pipeline in files.with_inputs(["best"])] == ["scores", "best"]
     reasons = {name: broken.error.message for name, broken in files.broken.items()}
     assert reasons.keys() == {"twice", "linked", "taken"}
     assert "is a pipeline of this name, too" in reasons["twice"]
