@@ -18,9 +18,10 @@ from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.states import read_state
+from replicator.pipelines.inputs.tables import recorded_result
 from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.net_changes import NetChanges
-from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.output.table import Reached, ResultTables, changed_by_others, next_number
 from replicator.pipelines.output.writer import stage_changes
 from replicator.pipelines.query.definition import Definition
@@ -72,7 +73,7 @@ def check_result(pipelines: Pipelines, definition: Definition, *, repair: bool =
     """
     lake, planned = pipelines.lake, pipelines.planner.plan(definition)
     table, log = _loaded(pipelines, planned, with_log=repair and definition.changelog)
-    record = None if table is None else recorded_result(table)
+    record = recorded_result(table)
     if table is None or record is None or record.fingerprint != planned.plan.fingerprint:
         has = "has no result yet" if record is None else "has a result of another definition"
         raise UsageError(
@@ -104,7 +105,7 @@ def check_history(pipelines: Pipelines, history: History, *, repair: bool = Fals
         LakeUnavailable: the catalog or the storage failed.
     """
     table, mirror = pipelines.tables.load(history.table), pipelines.mirror_of(history)
-    record = None if table is None else recorded_result(table)
+    record = recorded_result(table)
     if table is None or record is None:
         raise UsageError(f"there is no {history.name} yet", f"run: replicator pipeline run {history.name}")
     whole = HistoryRefresh(pipelines.tables, history, mirror, record.boundary).whole(table, record)
@@ -145,7 +146,7 @@ def _loaded(
 ) -> tuple[LakeTable | None, LakeTable | None]:
     """Load a result and, if it is wanted, its changelog as they agree."""
     table = pipelines.tables.load(planned.definition.table)
-    record = None if table is None else recorded_result(table)
+    record = recorded_result(table)
     if table is None or record is None or not with_log:
         return table, None
     return ResultChangelog(pipelines.tables, planned.definition.table).settled(table, record)
@@ -202,8 +203,7 @@ def _correct(
 
 def recorded_boundary(pipelines: Pipelines, name: TableName) -> Boundary:
     """Return the boundary of a result that another pipeline reads; that of a mirror is not used."""
-    table = pipelines.lake.load(name.namespace, name.name)
-    record = None if table is None else recorded_result(table)
+    record = recorded_result(pipelines.lake.load(name.namespace, name.name))
     return Boundary() if record is None else record.boundary
 
 

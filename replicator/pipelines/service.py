@@ -36,10 +36,10 @@ from replicator.pipelines.history.definition import History
 from replicator.pipelines.history.refresh import HistoryRefresh
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
-from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables
+from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables, recorded_result
 from replicator.pipelines.output.changelog import ResultChangelog
 from replicator.pipelines.output.check_log import CheckLog
-from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.output.table import ResultTables
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
@@ -208,8 +208,7 @@ class Pipelines:
             LakeUnavailable: the catalog failed.
         """
         results = [pipeline.table for pipeline in self._wanted(names)]
-        loaded = [self.lake.load(name.namespace, name.name) for name in results]
-        records = [recorded_result(table) for table in loaded if table is not None]
+        records = [recorded_result(self.lake.load(name.namespace, name.name)) for name in results]
         return [record.boundary for record in records if record is not None]
 
     def _wanted(self, names: Collection[str]) -> list[Pipeline]:
@@ -286,8 +285,7 @@ class Pipelines:
             self.pauses.resume(definition.name)
         refreshed[table] = result.boundary
         if result.outcome is Outcome.SAME:
-            loaded = self.tables.load(table)
-            record = None if loaded is None else recorded_result(loaded)
+            record = recorded_result(self.tables.load(table))
             refreshed[table] = result.boundary if record is None else record.boundary
         return result
 
@@ -327,7 +325,7 @@ class Pipelines:
     def _tag(self, name: TableName, boundary: Boundary, tag: str) -> None:
         """Tag a result that was refreshed to a boundary, unless another process has refreshed it further since."""
         table = self.tables.load(name)
-        record = None if table is None else recorded_result(table)
+        record = recorded_result(table)
         if table is not None and record is not None and self.is_before(record, boundary):
             create_tag(table, tag)
 

@@ -18,7 +18,8 @@ from replicator.lake.tags import TagStore, has_tag
 from replicator.model.tags import TagPoint, TagRecord, TagState
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
-from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.inputs.tables import recorded_result
+from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.service import Pipelines
 from replicator.telemetry import get_logger
@@ -99,7 +100,7 @@ def _loaded(pipelines: Pipelines, name: TableName) -> tuple[LakeTable, ResultRec
     """Load a result with its record; None if there is none, or if its refresh tells what is wrong with it."""
     try:
         table = pipelines.tables.load(name)
-        record = None if table is None else recorded_result(table)
+        record = recorded_result(table)
     except (ForeignTable, ForeignChange):
         return None
     return None if table is None or record is None else (table, record)

@@ -27,9 +27,8 @@ from replicator.pipelines.files import chosen
 from replicator.pipelines.history.definition import History
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.positions import READ, is_after
-from replicator.pipelines.inputs.tables import InputKind, InputTable
+from replicator.pipelines.inputs.tables import InputKind, InputTable, recorded_result
 from replicator.pipelines.opening import known_pipelines, opened_pipelines
-from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import STATE, TableName
 from replicator.pipelines.refresh.planner import Planned
@@ -144,8 +143,7 @@ def _check_reached(pipelines: Pipelines, definition: Definition, bound: Bound) -
         raise UsageError(
             f"{bound.text} is within an event", "name the end of a transaction, as in binlog.000123:4567"
         )
-    table = pipelines.tables.load(definition.table)
-    record = None if table is None else recorded_result(table)
+    record = recorded_result(pipelines.tables.load(definition.table))
     run = f"run: replicator pipeline run {definition.name}"
     if record is None:
         raise UsageError(f"the pipeline {definition.name} has no result yet", run)

@@ -41,13 +41,13 @@ from replicator.pipelines.inputs.pending import is_pending
 from replicator.pipelines.inputs.positions import is_after
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import InputState, read_state
-from replicator.pipelines.inputs.tables import InputTable
+from replicator.pipelines.inputs.tables import InputTable, recorded_result
 from replicator.pipelines.literals import is_near
 from replicator.pipelines.output.changelog import difference
 from replicator.pipelines.output.net_changes import NetChanges
-from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.output.table import Reached, ResultTables
-from replicator.pipelines.output.writer import StagedChanges, stage_all, stage_changes
+from replicator.pipelines.output.writer import StagedChanges, stage_changes
 from replicator.pipelines.query.names import WEIGHT
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 
@@ -96,7 +96,7 @@ class HistoryRefresh:
         lake, name = self.tables.lake, self.history.table
         parts = _Parts.of(self.tables, self.history, self.input)
         table = self.tables.load(name) or self.tables.put_in_place(name, parts.fingerprint)
-        record = None if table is None else recorded_result(table)
+        record = recorded_result(table)
         since = None if record is None else record.inputs.get(str(self.input.name))
         state = read_state(lake, self.input, parts.layout.key, self.boundary, since, {})
         reason = self._whole(parts, record, since, state)
@@ -134,22 +134,15 @@ class HistoryRefresh:
 
     def _build(self, parts: "_Parts", table: LakeTable | None) -> None:
         """Make the history of all changes, and replace the rows of the table in one commit."""
-        tables, name = self.tables, self.history.table
         state = self._at_boundary(parts)
         changes = parts.log.read(~_after(self.boundary, parts))
         if table is not None:
             self._refuse_loss(parts, table, changes)
         rows = self._all_rows(parts, changes, state.now())
-        replaces = table is not None and not tables.fits(table, rows)
-        if replaces:
-            name = tables.next_name(name, parts.fingerprint)
-            table = tables.lake.load(name.namespace, name.name)
-        if table is None:
-            table = tables.create(name, rows, parts.layout.partition, f"history of {self.input.name}")
-        staged = stage_all(tables.lake, table, rows)
-        tables.commit(table, staged, self._record(parts, state), self._reached)
-        if replaces:
-            tables.put_in_place(self.history.table, parts.fingerprint)
+        record, description = self._record(parts, state), f"history of {self.input.name}"
+        self.tables.commit_all(
+            self.history.table, table, rows, record, self._reached, parts.layout.partition, description
+        )
 
     def whole(self, table: LakeTable, record: ResultRecord) -> DataFrame:
         """Return the rows that the history should have: made of all changes that it has.

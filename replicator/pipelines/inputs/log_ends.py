@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from replicator.config import ArchiveLog, Config
 from replicator.errors import SourceError, Unsettled
@@ -85,18 +85,14 @@ NO_POSITION: Final = LogEnds(Boundary(), {}, "")
 """For results of log tables alone, which have no position in the source."""
 
 
-class ReadEnds(Protocol):
-    """Reads the ends of the log."""
+ReadEnds = Callable[[], LogEnds]
+"""Reads the ends of the log.
 
-    def __call__(self) -> LogEnds:
-        """Return them.
-
-        Raises:
-            Unsettled: no boundary is known at the moment.
-            LogError, ConnectError: the log or Kafka Connect does not answer.
-            UsageError: Kafka Connect is not configured.
-        """
-        ...
+Raises:
+    Unsettled: no boundary is known at the moment.
+    LogError, ConnectError: the log or Kafka Connect does not answer.
+    UsageError: Kafka Connect is not configured.
+"""
 
 
 def ends_reader(config: Config, *, required: bool = True) -> ReadEnds:

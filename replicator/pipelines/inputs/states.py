@@ -30,8 +30,7 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.pending import META, Pending, classified, held_pending, is_pending
 from replicator.pipelines.inputs.positions import held_after, is_after, may_be_after
 from replicator.pipelines.inputs.progress import InputProgress
-from replicator.pipelines.inputs.tables import InputKind, InputTable
-from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.inputs.tables import InputKind, InputTable, recorded_result
 from replicator.pipelines.query.names import WEIGHT, TableName
 from replicator.schema.evolution.steps import SchemaStep
 

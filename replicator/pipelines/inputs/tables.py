@@ -17,7 +17,7 @@ from replicator.model.commit_marker import CommitMarker
 from replicator.model.common import now_ms
 from replicator.model.table import LOG_TOPIC_KEY
 from replicator.pipelines.files import readable_namespaces
-from replicator.pipelines.output.record import recorded_result
+from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, record_of
 from replicator.pipelines.query.names import TableName
 from replicator.schema.evolution.steps import STEPS_KEY, SchemaSteps
 
@@ -139,6 +139,15 @@ class InputTable:
         """Return what statements of the source did to the table; None if nothing is known."""
         text = None if self.changelog is None else self.changelog.property(STEPS_KEY)
         return None if text is None else SchemaSteps.from_json(text)
+
+
+def recorded_result(table: LakeTable | None) -> ResultRecord | None:
+    """Return what the table of a result records; None without a table, or if no refresh has committed to it.
+
+    Raises:
+        ForeignTable: the record cannot be read.
+    """
+    return None if table is None else record_of(table.property(RECORD_KEY), f"{table.namespace}.{table.name}")
 
 
 def _offsets(marker: CommitMarker) -> Iterator[tuple[str, dict[int, int]]]:

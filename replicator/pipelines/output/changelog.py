@@ -31,8 +31,9 @@ from replicator.model.types import LakeType, spark_sql_name
 from replicator.pipelines.held import plain_values
 from replicator.pipelines.inputs.positions import DIFFERENCE
 from replicator.pipelines.inputs.states import BEFORE
+from replicator.pipelines.inputs.tables import recorded_result
 from replicator.pipelines.output.net_changes import NetChanges
-from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.output.table import Reached, ResultTables, next_number
 from replicator.pipelines.output.writer import stage_changes, stage_rows
 from replicator.pipelines.query.names import WEIGHT, TableName
@@ -66,7 +67,7 @@ class ResultChangelog:
             CommitConflict, FencedError, LakeUnavailable: as a commit of the result.
         """
         log = self.tables.load(self.name.changes)
-        found = None if log is None else recorded_result(log)
+        found = recorded_result(log)
         if log is None or found is None:
             return table, self._begun(table, record)
         ahead = _next(log, record) - _next(table, record)

@@ -5,7 +5,7 @@ Described in schemas/pipeline-v1.json.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from replicator.errors import ForeignTable
 from replicator.model.recorded import Record
@@ -38,33 +38,6 @@ class ResultRecord(Record):
     inputs: Mapping[str, InputProgress] = field(default_factory=dict)
     key: tuple[str, ...] = ()
     state: bool = False
-
-
-class RecordingTable(Protocol):
-    """A lake table with its properties."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the table."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        ...
-
-    def property(self, key: str) -> str | None:
-        """Return one of the table's properties; None if it is not set."""
-        ...
-
-
-def recorded_result(table: RecordingTable) -> ResultRecord | None:
-    """Return what a table records; None if no refresh has committed to it.
-
-    Raises:
-        ForeignTable: the record cannot be read.
-    """
-    return record_of(table.property(RECORD_KEY), f"{table.namespace}.{table.name}")
 
 
 def record_of(text: str | None, table: str) -> ResultRecord | None:

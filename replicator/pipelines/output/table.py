@@ -1,6 +1,6 @@
 """The lake table of a result: made with the columns of its query, and committed with its record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +13,9 @@ from replicator.config import Config
 from replicator.lake.catalog.metadata import FORMAT_KEY, spec_of_schema, table_location
 from replicator.lake.catalog.tables import Lake, LakeTable
 from replicator.lake.commit import Staged, publish
+from replicator.lake.files.data_files import stage_data
 from replicator.lake.files.small_files import SmallFileLog
-from replicator.lake.files.spark_tables import columns_of
+from replicator.lake.files.spark_tables import as_table, columns_of
 from replicator.lake.others import refuse_foreign, refuse_rollback
 from replicator.lake.recent_changes import RecentChanges
 from replicator.lake.rows.locations import RowLocationCache
@@ -25,7 +26,8 @@ from replicator.model.position import SourcePosition
 from replicator.model.table import MIRROR_KEY
 from replicator.pipelines.costs import COSTS_KEY, Costs
 from replicator.pipelines.inputs.small_mirrors import SmallMirrors
-from replicator.pipelines.output.record import RECORD_KEY, ResultRecord, recorded_result
+from replicator.pipelines.inputs.tables import recorded_result
+from replicator.pipelines.output.record import RECORD_KEY, ResultRecord
 from replicator.pipelines.output.small_results import SmallResults
 from replicator.pipelines.query.names import TableName
 
@@ -97,7 +99,9 @@ class ResultTables:
             LakeUnavailable: the catalog failed.
         """
         self.lake.ensure_namespace(name.namespace)
-        schema = self.schema_json(rows)
+        java: Any = rows._jdf.schema()  # noqa: SLF001 no public way
+        classes = self.lake.classes
+        schema = str(classes.schema_parser.toJson(classes.spark_schemas.convert(java.asNullable())))
         properties = {
             FORMAT_KEY: str(self.config.apply.format_version),
             MIRROR_KEY: self.config.mirror.name,
@@ -114,9 +118,38 @@ class ResultTables:
         columns = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
         return columns == [(field.name, field.dataType.simpleString()) for field in present]
 
-    def next_name(self, name: TableName, fingerprint: str) -> TableName:
-        """Return the name of the table that takes the place of a result with other columns."""
-        return TableName(name.namespace, f"{name.name}__{fingerprint}")
+    def commit_all(
+        self,
+        name: TableName,
+        table: LakeTable | None,
+        rows: DataFrame,
+        record: ResultRecord,
+        reached: Reached,
+        partition: Sequence[PartitionField],
+        description: str,
+        *,
+        costs: Callable[[], Costs | None] = lambda: None,
+    ) -> None:
+        """Make rows all those of the result `name` in one commit; `table` is its table, None if there is none yet.
+
+        Rows with other columns get a table of their own, which takes the place of the old one when it is complete.
+        `costs` returns what is recorded of it, after the rows were written.
+
+        Raises:
+            FencedError, CommitConflict, LakeUnavailable: as `commit`.
+        """
+        replaces = table is not None and not self.fits(table, rows)
+        own = _next_name(name, record.fingerprint) if replaces else name
+        if replaces:
+            table = self.lake.load(own.namespace, own.name)
+        if table is None:
+            table = self.create(own, rows, partition, description)
+        data = stage_data(self.lake, table, as_table(self.lake, table, rows))
+        failpoints.reach("after-pipeline-files")
+        staged = Staged(data, clear=not table.is_empty)
+        self.commit(table, staged, record, reached, costs=costs())
+        if replaces:
+            self.put_in_place(name, record.fingerprint)
 
     def put_in_place(self, name: TableName, fingerprint: str) -> LakeTable | None:
         """Give a complete table the name of the result whose place it takes; return it, None if there is none.
@@ -127,13 +160,9 @@ class ResultTables:
         Raises:
             LakeUnavailable: the catalog failed, or cannot rename tables.
         """
-        ready = self.next_name(name, fingerprint)
-        complete = self.lake.load(ready.namespace, ready.name)
-        if (
-            complete is None
-            or (record := recorded_result(complete)) is None
-            or record.fingerprint != fingerprint
-        ):
+        ready = _next_name(name, fingerprint)
+        record = recorded_result(self.lake.load(ready.namespace, ready.name))
+        if record is None or record.fingerprint != fingerprint:
             return None
         former = f"{name.name}__former"
         if self.lake.load(name.namespace, name.name) is not None:
@@ -143,13 +172,6 @@ class ResultTables:
         self.lake.rename(name.namespace, ready.name, name.name)
         self.lake.drop(name.namespace, former)
         return self.lake.load(name.namespace, name.name)
-
-    def schema_json(self, rows: DataFrame) -> str:
-        """Return the columns of rows as Iceberg's schema."""
-        java: Any = rows._jdf.schema()  # noqa: SLF001 no public way
-        return str(
-            self.lake.classes.schema_parser.toJson(self.lake.classes.spark_schemas.convert(java.asNullable()))
-        )
 
     def commit(
         self,
@@ -199,6 +221,11 @@ class ResultTables:
             self.files.committed(table, since, staged.small_files, head)
         failpoints.reach("after-pipeline-commit")
         return marker
+
+
+def _next_name(name: TableName, fingerprint: str) -> TableName:
+    """Return the name of the table that takes the place of a result with other columns."""
+    return TableName(name.namespace, f"{name.name}__{fingerprint}")
 
 
 def changed_by_others(table: LakeTable) -> bool:

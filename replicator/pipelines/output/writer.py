@@ -1,4 +1,4 @@
-"""Stage the rows of a result: all of them, or its net changes."""
+"""Stage net changes of a result, and rows that are added to a table."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,13 +34,6 @@ class KeyViolated(Exception):  # noqa: N818 - as the errors of the engine
     def __init__(self, key: Sequence[str], values: Sequence[object]) -> None:
         pairs = ", ".join(f"{name} = {value!r}" for name, value in zip(key, values, strict=True))
         super().__init__(f"several rows have the key {pairs}")
-
-
-def stage_all(lake: Lake, table: LakeTable, rows: DataFrame) -> Staged:
-    """Stage rows that replace all rows of a table."""
-    data = stage_data(lake, table, as_table(lake, table, rows))
-    failpoints.reach("after-pipeline-files")
-    return Staged(data, clear=not table.is_empty)
 
 
 @dataclass(frozen=True, slots=True)

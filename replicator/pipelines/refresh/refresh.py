@@ -23,18 +23,12 @@ from replicator.pipelines.inputs.appended import since_snapshot
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import InputState, read_state
-from replicator.pipelines.inputs.tables import InputKind
+from replicator.pipelines.inputs.tables import InputKind, recorded_result
 from replicator.pipelines.output.changelog import ResultChangelog, difference
 from replicator.pipelines.output.net_changes import NetChanges
-from replicator.pipelines.output.record import ResultRecord, recorded_result
+from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.output.table import Reached, ResultTables
-from replicator.pipelines.output.writer import (
-    KeyViolated,
-    StagedChanges,
-    check_unique,
-    stage_all,
-    stage_changes,
-)
+from replicator.pipelines.output.writer import KeyViolated, StagedChanges, check_unique, stage_changes
 from replicator.pipelines.query.definition import Action, Definition, Expectation
 from replicator.pipelines.query.definition import Refresh as Mode
 from replicator.pipelines.query.names import WEIGHT, TableName
@@ -124,7 +118,7 @@ class Refresh:
         if self.rebuild:
             self._changelog.drop()
         table, log = self._with_log(table)
-        record = None if table is None else recorded_result(table)
+        record = recorded_result(table)
         self._costs = Costs.of(None if table is None else table.property(COSTS_KEY), fingerprint)
         states = self._states(record)
         reason = self._whole(record, states)
@@ -284,7 +278,7 @@ class Refresh:
 
     def _with_log(self, table: LakeTable | None) -> tuple[LakeTable | None, LakeTable | None]:
         """Return the result and its changelog as they agree; None for what there is not, or not yet."""
-        record = None if table is None else recorded_result(table)
+        record = recorded_result(table)
         if table is None or record is None or not self._definition.changelog:
             return table, None
         return self._changelog.settled(table, record)
@@ -304,9 +298,8 @@ class Refresh:
             self._check(views.query(plan.full_unchecked), plan.checks)
         if plan.key:
             check_unique(rows, plan.key)
-        tables, name = self.tables, self._definition.table
-        replaces = table is not None and not tables.fits(table, rows)
-        if table is not None and log is not None and not replaces:
+        tables = self.tables
+        if table is not None and log is not None and tables.fits(table, rows):
             # Those that read the changelog get the differences.
             differing = f"{definition.name}__differing"
             views.keep(differing, difference(as_table(tables.lake, table, rows), rows_of(tables.lake, table)))
@@ -315,18 +308,18 @@ class Refresh:
             return
         if definition.changelog:
             self._changelog.drop()
-        if replaces:
-            name = tables.next_name(name, plan.fingerprint)
-            table = tables.lake.load(name.namespace, name.name)
-        if table is None:
-            table = tables.create(name, rows, definition.partition, definition.description)
-        staged = stage_all(tables.lake, table, rows)
-        costs = self._costs_after(None)
-        tables.commit(table, staged, self._record(states), self._reached(states), costs=costs)
-        if replaces:
-            tables.put_in_place(self._definition.table, plan.fingerprint)
+        tables.commit_all(
+            definition.table,
+            table,
+            rows,
+            self._record(states),
+            self._reached(states),
+            definition.partition,
+            definition.description,
+            costs=lambda: self._costs_after(None),
+        )
         if definition.changelog:
-            self._with_log(tables.load(self._definition.table))
+            self._with_log(tables.load(definition.table))
 
     def _change(
         self,

@@ -16,8 +16,8 @@ from replicator.operations.rebuild.results import compute_as_of
 from replicator.pipelines.checked import RECOMPUTED, last_recomputed
 from replicator.pipelines.checking import Checked, _correct, check_result
 from replicator.pipelines.costs import COSTS_KEY, Costs
+from replicator.pipelines.inputs.tables import recorded_result
 from replicator.pipelines.output.changelog import ResultChangelog
-from replicator.pipelines.output.record import recorded_result
 from replicator.pipelines.query.names import TableName
 from replicator.pipelines.status import list_pipelines
 from replicator.runner import result_checks
