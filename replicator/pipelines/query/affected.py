@@ -13,7 +13,6 @@ Of each table a query reads one of two relations:
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import combinations
 
 from sqlglot import exp
@@ -23,11 +22,13 @@ from replicator.pipelines.query.blocks import (
     Condition,
     NotMaintained,
     Source,
+    alias_of,
     aliases,
     block_of,
     is_known,
     parts,
     select_of,
+    union_of,
 )
 from replicator.pipelines.query.views import Views
 
@@ -86,9 +87,9 @@ class _Rule:
             for part in parts(query):
                 of_part = [part.named_selects[names.index(name)] for name in wanted]
                 found.append(_renamed(self._either(part, of_part), wanted))
-            return _union(found)
+            return union_of(found)
         block = block_of(select_of(query))
-        return _union([branch.query for branch in self._branches(block, wanted, None)])
+        return union_of([branch.query for branch in self._branches(block, wanted, None)])
 
     def _branches(self, block: Block, wanted: Sequence[str], changed: Source | None) -> Iterator[Branch]:
         """Yield a query for each choice of outer joins that found no row.
@@ -149,7 +150,7 @@ class _Rule:
             return _named(self.views.either(source.query, used), source.alias)
         wanted = used or sorted(source.known or ())[:1]
         if source is changed:
-            inner = _union([b.query for b in self.changed(source.query, wanted)])
+            inner = union_of([b.query for b in self.changed(source.query, wanted)])
         else:
             inner = self._either(source.query, wanted)
         return exp.Subquery(this=inner, alias=alias_of(source.alias))
@@ -159,18 +160,9 @@ def _applies(condition: Condition, kept: set[str], sources: Mapping[str, Source]
     return condition.aliases <= kept and condition.is_strict and is_known(condition.expression, sources)
 
 
-def alias_of(name: str) -> exp.TableAlias:
-    """Return the alias of a table or subquery."""
-    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
-
-
 def _named(relation: exp.Expr, alias: str) -> exp.Expr:
     relation.set("alias", alias_of(alias))
     return relation
-
-
-def _union(queries: Sequence[exp.Query]) -> exp.Query:
-    return reduce(lambda a, b: exp.union(a, b, distinct=False), queries)
 
 
 def _renamed(query: exp.Query, names: Sequence[str]) -> exp.Query:

@@ -15,7 +15,7 @@ from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
-from replicator.pipelines.query.blocks import sources_of
+from replicator.pipelines.query.blocks import alias_of, sources_of
 from replicator.pipelines.query.definition import DIALECT, Definition
 from replicator.pipelines.query.functions import refuse_functions, use_known_names
 from replicator.pipelines.query.graph import name_of, references
@@ -317,8 +317,7 @@ def _without_ctes(query: exp.Query) -> exp.Query:
 def _inlined(query: exp.Query, bodies: Mapping[str, exp.Query]) -> exp.Query:
     for table in list(query.find_all(exp.Table)):
         if table.name in bodies:
-            alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
-            subquery = exp.Subquery(this=bodies[table.name].copy(), alias=alias)
+            subquery = exp.Subquery(this=bodies[table.name].copy(), alias=alias_of(table.alias_or_name))
             subquery.set("joins", table.args.get("joins"))
             table.replace(subquery)
     return query

@@ -3,8 +3,9 @@
 Subqueries in EXISTS, NOT EXISTS and IN become sources too. They take part only where they themselves changed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 from sqlglot import exp
@@ -233,6 +234,16 @@ def block_of(select: exp.Select) -> Block:
     return Block(select, tuple(sources), tuple(conditions), frozenset(nullable), columns)
 
 
+def alias_of(name: str) -> exp.TableAlias:
+    """Return the alias of a table or subquery."""
+    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))
+
+
+def union_of(queries: Iterable[exp.Query]) -> exp.Query:
+    """Return the query for the rows of all queries."""
+    return reduce(lambda a, b: exp.union(a, b, distinct=False), queries)
+
+
 def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     """Return the conditions that AND combines."""
     if condition is None:
@@ -418,7 +429,14 @@ def is_windowed(node: exp.Expr) -> bool:
 
 def has_aggregate(expression: exp.Expr) -> bool:
     """Return whether an expression has an aggregate that is not that of a window."""
-    return any(not is_windowed(a) for a in expression.find_all(exp.AggFunc))
+    return any(not is_windowed(aggregate) for aggregate in aggregates_in(expression))
+
+
+def aggregates_in(expression: exp.Expr) -> Iterator[exp.AggFunc]:
+    """Yield the aggregates of an expression, also of windows, that are not in a subquery."""
+    for node in expression.walk(prune=lambda node: isinstance(node, exp.Query)):
+        if isinstance(node, exp.AggFunc):
+            yield node
 
 
 def is_grouped(select: exp.Select) -> bool:

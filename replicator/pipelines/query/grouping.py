@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from replicator.pipelines.query.blocks import is_windowed
+from replicator.pipelines.query.blocks import aggregates_in, is_grouped
 from replicator.pipelines.query.definition import Definition
 
 _OPAQUE = (exp.AggFunc, exp.Filter, exp.WithinGroup, exp.Anonymous, exp.Query, exp.Subquery, exp.Lambda)
@@ -19,10 +19,10 @@ def check_groups(definition: Definition, query: exp.Query) -> None:
     """
     for select in query.find_all(exp.Select):
         where = select.args.get("where")
-        if where is not None and any(_aggregates(where)):
+        if where is not None and any(aggregates_in(where)):
             raise definition.error(where, "WHERE has an aggregate", "write it in HAVING, after GROUP BY")
         group = select.args.get("group")
-        if not _is_grouped(select) or (group is not None and _is_several(group)):
+        if not is_grouped(select) or (group is not None and _is_several(group)):
             continue
         known = [] if group is None else group.expressions
         for column in (column for part in select.expressions for column in _ungrouped(part, known)):
@@ -39,22 +39,6 @@ def _is_several(group: exp.Group) -> bool:
     return several or any(
         isinstance(part, (exp.Cube, exp.Rollup, exp.GroupingSets)) for part in group.expressions
     )
-
-
-def _is_grouped(select: exp.Select) -> bool:
-    group, having = select.args.get("group"), select.args.get("having")
-    own = (part for e in select.expressions for part in _aggregates(e))
-    return group is not None or having is not None or any(not is_windowed(part) for part in own)
-
-
-def _aggregates(node: exp.Expr) -> Iterator[exp.AggFunc]:
-    """Yield the aggregates of an expression that are not in a subquery."""
-    if isinstance(node, (exp.Query, exp.Subquery)):
-        return
-    if isinstance(node, exp.AggFunc):
-        yield node
-    for child in node.iter_expressions():
-        yield from _aggregates(child)
 
 
 def _ungrouped(node: exp.Expr, known: list[exp.Expr]) -> Iterator[exp.Column]:

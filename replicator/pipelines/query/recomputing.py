@@ -8,6 +8,7 @@ from replicator.model.common import quoted
 from replicator.pipelines.query.affected import Branch, branches
 from replicator.pipelines.query.blocks import (
     NotMaintained,
+    block_of,
     conditions_of,
     conjuncts,
     known,
@@ -159,15 +160,15 @@ def _origins(query: exp.Expr, unit: Mapping[str, str]) -> Iterator[tuple[exp.Sel
         return
     if not isinstance(query, exp.Select):
         return
-    possible, nullable = known(query), _nullable(query)
+    block = block_of(query)
     found: dict[str, exp.Column] = {}
     for expression in query.selects:
         column, name = expression.unalias(), expression.alias_or_name
         if (
             name in unit
-            and name in possible
+            and name in block.columns
             and isinstance(column, exp.Column)
-            and column.table not in nullable
+            and column.table not in block.nullable
         ):
             found[unit[name]] = column
     yield query, found
@@ -176,19 +177,6 @@ def _origins(query: exp.Expr, unit: Mapping[str, str]) -> Iterator[tuple[exp.Sel
             inner = {c.name: name for name, c in found.items() if c.table == source.alias_or_name}
             if inner:
                 yield from _origins(source.this, inner)
-
-
-def _nullable(select: exp.Select) -> set[str]:
-    """Return the sources whose columns may be null because an outer join found no row."""
-    sources = [s.alias_or_name for s in sources_of(select)]
-    found: set[str] = set()
-    for number, join in enumerate(select.args.get("joins") or (), 1):
-        side = side_of(join)
-        if side in ("LEFT", "FULL"):
-            found.add(sources[number])
-        if side in ("RIGHT", "FULL"):
-            found |= set(sources[:number])
-    return found
 
 
 def _downstream(select: exp.Select) -> list[Equal]:

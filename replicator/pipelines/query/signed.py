@@ -9,7 +9,7 @@ T, T for its rows after them, and T' for those before:
 T' is T without D(T): its rows with the weight 1, and the changes with the opposite weight.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from replicator.pipelines.query.blocks import (
     NotMaintained,
+    alias_of,
     conditions_of,
     is_grouped,
     parts,
@@ -25,6 +26,7 @@ from replicator.pipelines.query.blocks import (
     select_of,
     side_of,
     sources_of,
+    union_of,
     unnested,
 )
 from replicator.pipelines.query.names import WEIGHT
@@ -130,7 +132,7 @@ def _changed(select: exp.Select, changed: int, views: Views) -> exp.Query:
 
 
 def _replace(source: exp.Expr, relation: exp.Expr, alias: str) -> None:
-    relation.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    relation.set("alias", alias_of(alias))
     source.replace(relation)
 
 
@@ -151,7 +153,7 @@ def over_now(query: exp.Query, views: Views) -> exp.Query:
 def _delta(inner: exp.Expr, views: Views) -> exp.Expr:
     if isinstance(inner, exp.Table):
         return views.changed(inner)
-    return exp.Subquery(this=_union(part.query for part in changes(inner, views)))
+    return exp.Subquery(this=union_of(part.query for part in changes(inner, views)))
 
 
 def _before(inner: exp.Expr, views: Views) -> exp.Expr:
@@ -159,14 +161,10 @@ def _before(inner: exp.Expr, views: Views) -> exp.Expr:
     columns = list(views.types(inner)) if isinstance(inner, exp.Table) else inner.named_selects  # type: ignore[attr-defined]
     now, delta = _now(inner, views), _delta(inner, views)
     for relation, alias in ((now, "_n"), (delta, "_d")):
-        relation.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+        relation.set("alias", alias_of(alias))
     after = exp.select(*(exp.column(c, "_n", quoted=True) for c in columns)).from_(now)
     after.select(exp.alias_(exp.Literal.number(1), WEIGHT, quoted=True), copy=False)
     undone = exp.select(*(exp.column(c, "_d", quoted=True) for c in columns)).from_(delta)
     opposite = exp.Neg(this=exp.column(WEIGHT, "_d", quoted=True))
     undone.select(exp.alias_(opposite, WEIGHT, quoted=True), copy=False)
-    return exp.Subquery(this=_union([after, undone]))
-
-
-def _union(queries: Iterator[exp.Query] | Sequence[exp.Query]) -> exp.Query:
-    return reduce(lambda a, b: exp.union(a, b, distinct=False), queries)
+    return exp.Subquery(this=union_of([after, undone]))
