@@ -72,7 +72,9 @@ def check_result(pipelines: Pipelines, definition: Definition, *, repair: bool =
         LakeUnavailable: the catalog or the storage failed.
     """
     lake, planned = pipelines.lake, pipelines.planner.plan(definition)
-    table, log = _loaded(pipelines, planned, with_log=repair and definition.changelog)
+    table, log = pipelines.tables.load(definition.table), None
+    if repair and definition.changelog:
+        table, log = ResultChangelog(pipelines.tables, definition.table).settled(table)
     record = recorded_result(table)
     if table is None or record is None or record.fingerprint != planned.plan.fingerprint:
         has = "has no result yet" if record is None else "has a result of another definition"
@@ -139,17 +141,6 @@ def check_when_settled(
         except (Unsettled, CommitConflict, FencedError):
             if time.monotonic() > deadline or stop.wait(_POLL_S):
                 raise
-
-
-def _loaded(
-    pipelines: Pipelines, planned: Planned, *, with_log: bool
-) -> tuple[LakeTable | None, LakeTable | None]:
-    """Load a result and, if it is wanted, its changelog as they agree."""
-    table = pipelines.tables.load(planned.definition.table)
-    record = recorded_result(table)
-    if table is None or record is None or not with_log:
-        return table, None
-    return ResultChangelog(pipelines.tables, planned.definition.table).settled(table, record)
 
 
 def _register(pipelines: Pipelines, planned: Planned, record: ResultRecord, views: Views) -> None:

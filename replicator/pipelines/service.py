@@ -38,12 +38,11 @@ from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.inputs.log_ends import LogEnds
 from replicator.pipelines.inputs.tables import InputKind, InputTable, InputTables, recorded_result
 from replicator.pipelines.output.changelog import ResultChangelog
-from replicator.pipelines.output.check_log import CheckLog
+from replicator.pipelines.output.check_log import CheckCounts, CheckLog
 from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.output.table import ResultTables
 from replicator.pipelines.query.definition import Definition
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.refresh.planner import Planner
 from replicator.pipelines.refresh.refresh import Outcome, Refresh, Refreshed
 from replicator.telemetry import get_logger

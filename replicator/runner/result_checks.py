@@ -18,9 +18,8 @@ from replicator.lake.reading.reader import open_catalog
 from replicator.pipelines.checked import RECOMPUTED, last_recomputed
 from replicator.pipelines.checking import Checked, check_when_settled
 from replicator.pipelines.files import Pipeline, read_pipelines
-from replicator.pipelines.output.check_log import CheckLog
+from replicator.pipelines.output.check_log import CheckCounts, CheckLog
 from replicator.pipelines.query.definition import Action
-from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.service import Pipelines
 from replicator.runner.side_thread import SideThread
 from replicator.telemetry import get_logger

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -172,8 +171,3 @@ def since_last_key(changes: DataFrame, plan: RowPlan) -> DataFrame:
         era.start for era, before, now in zip(plan.eras[1:], keys, keys[1:], strict=False) if before != now
     ]
     return changes if not starts else changes.where(F.col(_POSITION) >= max(starts))
-
-
-def united(frames: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of all frames."""
-    return reduce(DataFrame.unionByName, frames)

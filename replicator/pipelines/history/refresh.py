@@ -30,7 +30,6 @@ from replicator.pipelines.history.changes import (
     recreated,
     rows_before,
     since_last_key,
-    united,
 )
 from replicator.pipelines.history.comparing import as_in_mirror
 from replicator.pipelines.history.definition import History, Kind
@@ -190,11 +189,11 @@ class HistoryRefresh:
         changes = since_last_key(changes, log.plan)
         first = changes.agg(F.min("at.ts")).collect()[0][0]
         begun = _place(self._us) if first is None else _place(first)
-        found = [events_in(changes)]
+        events = events_in(changes)
         if not self.tables.config.log.flattened:
-            found.append(rows_before(changes, key, begun))
+            events = events.unionByName(rows_before(changes, key, begun))
         endings = sorted([*endings_in(changes), *recreated(changes, log.plan)], key=lambda e: e.order)
-        versions = parts.versions(united(found), endings)
+        versions = parts.versions(events, endings)
         return as_in_mirror(versions, mirror, parts.layout, begun, self._now)
 
     def _change(self, parts: "_Parts", table: LakeTable, state: InputState) -> StagedChanges:
@@ -247,7 +246,7 @@ class HistoryRefresh:
                 changes.select(*_keys(layout)).distinct(), _same(layout), "left_anti"
             )
             before = before.unionByName(others)
-        return before, united([events_in(changes), parts.open_events(before)]), endings, compared
+        return before, events_in(changes).unionByName(parts.open_events(before)), endings, compared
 
     def _held(self, changes: DataFrame, log: ChangeLogRows) -> tuple[DataFrame, pa.Table | None]:
         """Return changes, held by the driver if they are few."""

@@ -59,13 +59,18 @@ class ResultChangelog:
         """Drop it, if there is one."""
         self.tables.lake.drop(self.name.changes.namespace, self.name.changes.name)
 
-    def settled(self, table: LakeTable, record: ResultRecord) -> tuple[LakeTable | None, LakeTable]:
+    def settled(self, table: LakeTable | None) -> tuple[LakeTable | None, LakeTable | None]:
         """Return a result and its changelog, after the last commit of that was applied to it, or a new changelog.
+
+        A result that no refresh has written has no changelog yet.
 
         Raises:
             ForeignTable, ForeignChange: it is not one of this mirror, or was rolled back.
             CommitConflict, FencedError, LakeUnavailable: as a commit of the result.
         """
+        record = recorded_result(table)
+        if table is None or record is None:
+            return table, None
         log = self.tables.load(self.name.changes)
         found = recorded_result(log)
         if log is None or found is None:

@@ -1,12 +1,16 @@
-"""The table with what the checks of each refresh counted: `pipeline_checks` in the namespace `_ops`."""
+"""Count the rows of a result that do not meet its checks.
+
+The table `pipeline_checks` in the namespace `_ops` has what each refresh counted.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from replicator.jvm.spark import local_frame
@@ -22,7 +26,7 @@ from replicator.model.common import now_ms
 from replicator.model.table import MIRROR_KEY
 from replicator.pipelines.inputs.boundary import Boundary
 from replicator.pipelines.output.writer import stage_rows
-from replicator.pipelines.refresh.checks import CheckCounts
+from replicator.pipelines.query.definition import Action, Expectation
 
 _FIELDS: Final = (
     ("pipeline", "string", pa.string()),
@@ -48,6 +52,30 @@ KEPT: Final = timedelta(days=90)
 _EXPIRE_EVERY: Final = 1_000
 """Old counts are deleted by one in this number of commits."""
 _ARROW: Final = pa.schema([(name, kind) for name, _, kind in _FIELDS])
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCounts:
+    """What a check found.
+
+    Attributes:
+        rows: number of rows that were checked.
+        failed: number of those that do not meet the condition.
+    """
+
+    name: str
+    action: Action
+    rows: int
+    failed: int
+
+
+def count_checks(rows: DataFrame, checks: Sequence[Expectation]) -> Iterator[CheckCounts]:
+    """Yield what each check finds in rows."""
+    meets = [F.coalesce(F.expr(f"({check.condition})"), F.lit(False)) for check in checks]
+    counts = [F.count_if(~met).alias(f"n{i}") for i, met in enumerate(meets)]
+    found = rows.agg(F.count(F.lit(1)).alias("rows"), *counts).collect()[0]
+    for i, check in enumerate(checks):
+        yield CheckCounts(check.name, check.action, int(found["rows"]), int(found[f"n{i}"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -74,7 +74,8 @@ def stage_changes(
         known = None
         if index is not None and not placed and not place:
             known = Index.of(index, table, key, changes.held)
-        return _Changes(lake, table, changes, key, place or key, placed, known, small).stage()
+        absorbed = None if known is None else small
+        return _Changes(lake, table, changes, key, place or key, placed, known, absorbed).stage()
     kept = changes.frame.persist()
     try:
         return _Changes(lake, table, changes, key, place or key).stage()
@@ -89,7 +90,7 @@ class _Changes:
     Attributes:
         key, place, placed: see `stage_changes`.
         index: where the removed rows are; None if they are searched.
-        small: the small files of the table.
+        small: the small files of the table; None if the commit absorbs none.
     """
 
     lake: Lake
@@ -105,37 +106,25 @@ class _Changes:
         added, removed = self._counts()
         if self.key:
             self._check_key()
-        if self.index is not None:
-            return StagedChanges(self._stage_located(self.index, removed), added, removed)
-        parts = self._parts() if added else []
-        new = self._stage_rows(parts)
-        failpoints.reach("after-pipeline-files")
-        found, snapshot = self._positions(removed), self.table.snapshot_id
-        deletes = StagedDeletes()
-        if snapshot is not None:
-            deletes = stage_positions(self.lake, self.table, snapshot, found)
-        return StagedChanges(Staged(new.files, deletes), added, removed)
-
-    def _stage_located(self, index: Index, removed: int) -> Staged:
-        """Stage changes as those of a mirror: the commit absorbs small files of earlier ones."""
         table, found, snapshot = self.table, self._positions(removed), self.table.snapshot_id
         positions = () if snapshot is None else with_partitions(table, snapshot, found)
-        absorbed = absorb(table, self.small, self._parts(), positions)
+        absorbed = absorb(table, self.small, self._parts() if added else [], positions)
         new = self._stage_rows(absorbed.rows)
         failpoints.reach("after-pipeline-files")
         deletes, own_file = StagedDeletes(), OWN_FILE if absorbed.files.deletes else None
         if snapshot is not None:
             deletes = stage_positions(self.lake, table, snapshot, absorbed.positions, own_file)
-        return Staged(
-            new.files,
-            deletes,
-            row_changes=RowChanges(
-                index.known, index.gone, new.located, new.files, frozenset(absorbed.files.paths)
-            ),
-            small_files=None
-            if table.has_deletion_vectors
-            else SmallChanges(new.written, deletes.written, absorbed.files),
-        )
+        staged = Staged(new.files, deletes)
+        if (index := self.index) is not None:
+            paths = frozenset(absorbed.files.paths)
+            staged = replace(
+                staged,
+                row_changes=RowChanges(index.known, index.gone, new.located, new.files, paths),
+                small_files=None
+                if table.has_deletion_vectors
+                else SmallChanges(new.written, deletes.written, absorbed.files),
+            )
+        return StagedChanges(staged, added, removed)
 
     def _counts(self) -> tuple[int, int]:
         if self.changes.held is not None:

@@ -85,7 +85,6 @@ class Plan:
         translate: returns `portable`.
     """
 
-    pipeline: str
     rule: Rule
     reason: str | None
     inputs: tuple[Input, ...]
@@ -282,7 +281,6 @@ class _Planner:
                 sql = f"SELECT * FROM {quoted(last)} WHERE {self._kept()}"
                 steps = [*steps, Step(views.view("changes"), sql)]
         return Plan(
-            pipeline=definition.name,
             rule=rule,
             reason=reason,
             inputs=views.inputs,

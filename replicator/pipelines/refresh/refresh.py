@@ -25,6 +25,7 @@ from replicator.pipelines.inputs.progress import InputProgress
 from replicator.pipelines.inputs.states import InputState, read_state
 from replicator.pipelines.inputs.tables import InputKind, recorded_result
 from replicator.pipelines.output.changelog import ResultChangelog, difference
+from replicator.pipelines.output.check_log import CheckCounts, count_checks
 from replicator.pipelines.output.net_changes import NetChanges
 from replicator.pipelines.output.record import ResultRecord
 from replicator.pipelines.output.table import Reached, ResultTables
@@ -33,7 +34,6 @@ from replicator.pipelines.query.definition import Action, Definition, Expectatio
 from replicator.pipelines.query.definition import Refresh as Mode
 from replicator.pipelines.query.names import WEIGHT, TableName
 from replicator.pipelines.query.plan import Plan, Rule
-from replicator.pipelines.refresh.checks import CheckCounts, count_checks
 from replicator.pipelines.refresh.driver import computed
 from replicator.pipelines.refresh.planner import Planned
 from replicator.pipelines.refresh.refused import refusal
@@ -278,10 +278,7 @@ class Refresh:
 
     def _with_log(self, table: LakeTable | None) -> tuple[LakeTable | None, LakeTable | None]:
         """Return the result and its changelog as they agree; None for what there is not, or not yet."""
-        record = recorded_result(table)
-        if table is None or record is None or not self._definition.changelog:
-            return table, None
-        return self._changelog.settled(table, record)
+        return self._changelog.settled(table) if self._definition.changelog else (table, None)
 
     def _build(
         self,

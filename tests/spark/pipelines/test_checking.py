@@ -118,7 +118,7 @@ def wrong(pipelines: PipelineLake) -> None:
     assert table is not None
     record = recorded_result(table)
     assert record is not None
-    table, log = ResultChangelog(opened.tables, FIRST_NAME).settled(table, record)
+    table, log = ResultChangelog(opened.tables, FIRST_NAME).settled(table)
     assert table is not None
     removed = rows_of(opened.lake, table).where("bucket = 1").withColumn("_weight", F.lit(-1))
     _correct(opened.tables, table, log, record, removed)

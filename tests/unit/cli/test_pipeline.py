@@ -9,9 +9,9 @@ import pytest
 from replicator.cli.render_pipeline import print_checked, print_pipelines, print_results
 from replicator.pipelines.checking import Checked
 from replicator.pipelines.inputs.boundary import Boundary
+from replicator.pipelines.output.check_log import CheckCounts
 from replicator.pipelines.query.definition import Action
 from replicator.pipelines.query.names import TableName
-from replicator.pipelines.refresh.checks import CheckCounts
 from replicator.pipelines.refresh.refresh import Outcome, Refreshed
 from replicator.pipelines.service import NotRefreshed
 from replicator.pipelines.status import PipelineStatus
