@@ -148,7 +148,7 @@ def _register(pipelines: Pipelines, planned: Planned, record: ResultRecord, view
     for used in planned.plan.inputs:
         parts = []
         for name in used.tables:
-            known, since = {name: recorded_boundary(pipelines, name)}, record.inputs[str(name)]
+            read, since = recorded_result(planned.inputs[name].table), record.inputs[str(name)]
             if since.kept:
                 raise UsageError(
                     f"{record.name} keeps rows that were deleted from {name}, so it cannot be computed again",
@@ -161,7 +161,7 @@ def _register(pipelines: Pipelines, planned: Planned, record: ResultRecord, view
                 own_columns(used),
                 Boundary(),
                 since,
-                known,
+                {} if read is None else {name: read.boundary},
                 keep_expired=planned.plan.keep_expired,
             )
             if state.restated is not None and state.is_changed:
@@ -190,12 +190,6 @@ def _correct(
         name = TableName(table.namespace, table.name)
         ResultChangelog(tables, name).append(log, table, net, record, reached, corrects=True)
     tables.commit(table, staged, record, reached)
-
-
-def recorded_boundary(pipelines: Pipelines, name: TableName) -> Boundary:
-    """Return the boundary of a result that another pipeline reads; that of a mirror is not used."""
-    record = recorded_result(pipelines.lake.load(name.namespace, name.name))
-    return Boundary() if record is None else record.boundary
 
 
 def _compared(pipeline: Pipeline, record: ResultRecord, whole: DataFrame, present: DataFrame) -> Checked:

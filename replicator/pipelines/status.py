@@ -170,101 +170,84 @@ def _broken(name: str, broken: Broken) -> PipelineStatus:
     )
 
 
-def _read(config: Config, files: PipelineFiles, wanted: Sequence[Definition | History]) -> list[_Found]:
+def _read(config: Config, files: PipelineFiles, wanted: Sequence[Pipeline]) -> list[_Found]:
     if config.lake.is_new:
         # Without a lake, nothing is known of the tables.
         return [
-            _history(wanted, None, {})
-            if isinstance(wanted, History)
-            else _Found(_status(wanted, None, None, {}), None)
-            for wanted in wanted
+            _Found(_status(each, None, {}), each if isinstance(each, History) else None) for each in wanted
         ]
     with open_metadata(config.lake) as catalog:
         known = KnownTables(catalog, config, files)
         pauses = pauses_in(namespace_properties(catalog, config.lake.ops_namespace), PIPELINE_PAUSED_KEY)
-        found = [
-            _history(wanted, known, pauses)
-            if isinstance(wanted, History)
-            else _pipeline(wanted, known, pauses)
-            for wanted in wanted
-        ]
+        found = [_found(pipeline, known, pauses) for pipeline in wanted]
         checks = read_checks(config.lake, catalog)
     return [replace(e, status=replace(e.status, checks=checks.get(e.status.name, ()))) for e in found]
 
 
-def _history(history: History, known: "KnownTables | None", pauses: Mapping[str, Pause]) -> _Found:
-    result = None if known is None else known.load(history.table)
-    record = None if result is None else record_of(result.properties.get(RECORD_KEY), history.name)
-    pause = pauses.get(history.name)
-    boundary, refreshed_ms = _reached(result, record)
-    status = PipelineStatus(
-        history.name,
-        "configuration",
-        f"history of {history.mirror}",
-        PAUSED if pause is not None else NEW if record is None else CURRENT,
-        history.name,
-        str(history.kind),
-        (str(history.mirror), str(history.mirror.changes)),
-        boundary,
-        refreshed_ms,
-        None if result is None else row_count(result),
-        problem=None if pause is None else pause.reason,
-        hint=None if pause is None else pause.hint,
-    )
-    return _Found(status, history)
-
-
-def _pipeline(definition: Definition, known: "KnownTables", pauses: Mapping[str, Pause]) -> _Found:
+def _found(pipeline: Pipeline, known: "KnownTables", pauses: Mapping[str, Pause]) -> _Found:
+    if isinstance(pipeline, History):
+        return _Found(_status(pipeline, known.load(pipeline.table), pauses), pipeline)
     plan, problem = None, None
-    waits_for = known.missing_results(definition)
+    waits_for = known.missing_results(pipeline)
     try:
-        plan = plan_of(analyse(definition, known.schemas(definition)))
+        plan = plan_of(analyse(pipeline, known.schemas(pipeline)))
     except PipelineError as error:
         # The columns of a result are known when it was computed.
         problem = None if waits_for else error
-    result = known.load(definition.table)
-    status = _status(definition, result, plan, pauses, known.lost(definition) or problem, waits_for)
-    return _Found(status, plan)
+    result = known.load(pipeline.table)
+    return _Found(_status(pipeline, result, pauses, plan, known.lost(pipeline) or problem, waits_for), plan)
 
 
 def _status(
-    definition: Definition,
+    pipeline: Pipeline,
     result: TableMetadata | None,
-    plan: Plan | None,
     pauses: Mapping[str, Pause],
+    plan: Plan | None = None,
     problem: ReplicatorError | None = None,
     waits_for: tuple[str, ...] = (),
 ) -> PipelineStatus:
-    name = definition.table
-    record = None if result is None else record_of(result.properties.get(RECORD_KEY), str(name))
-    pause = pauses.get(definition.name)
-    costs = Costs.of(
-        None if result is None else result.properties.get(COSTS_KEY),
-        "" if record is None else record.fingerprint,
-    )
+    properties = {} if result is None else result.properties
+    record = record_of(properties.get(RECORD_KEY), str(pipeline.table))
+    pause = pauses.get(pipeline.name)
+    costs = Costs.of(properties.get(COSTS_KEY), "" if record is None else record.fingerprint)
     images = round(median(i for i, _ in costs.changes)) if costs.changes else None
     state = WAITING if waits_for else _state(record, plan)
     boundary, refreshed_ms = _reached(result, record)
     found, hint = (None, None) if problem is None else (problem.message, problem.hint)
-    if pause is not None and pause.text in (None, text_hash(definition.text)):
+    if pause is not None and pause.text in (None, text_hash(pipeline.text)):
         state, found, hint = PAUSED, found or pause.reason, hint or pause.hint
     if problem is not None:
         state = INVALID
-    return PipelineStatus(
-        definition.name,
-        definition.file,
-        definition.description,
-        state,
-        str(name),
-        None if plan is None else str(plan.rule),
-        tuple(map(str, reads(definition))),
-        boundary,
-        refreshed_ms,
-        None if result is None else row_count(result),
-        waits_for,
-        found,
-        hint,
-        refresh=str(definition.refresh),
+    name, table = pipeline.name, str(pipeline.table)
+    if isinstance(pipeline, History):
+        status = PipelineStatus(
+            name,
+            "configuration",
+            f"history of {pipeline.mirror}",
+            state,
+            table,
+            str(pipeline.kind),
+            (str(pipeline.mirror), str(pipeline.mirror.changes)),
+        )
+    else:
+        status = PipelineStatus(
+            name,
+            pipeline.file,
+            pipeline.description,
+            state,
+            table,
+            None if plan is None else str(plan.rule),
+            tuple(map(str, reads(pipeline))),
+            refresh=str(pipeline.refresh),
+        )
+    return replace(
+        status,
+        boundary=boundary,
+        refreshed_ms=refreshed_ms,
+        rows=None if result is None else row_count(result),
+        waits_for=waits_for,
+        problem=found,
+        hint=hint,
         seconds_changes=None if images is None else costs.seconds_for(images),
         images=images,
         seconds_whole=costs.seconds_whole(),
