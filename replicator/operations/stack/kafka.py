@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import requests
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -163,11 +162,3 @@ def broker_answers(bootstrap_servers: str) -> bool:
     except KafkaException:
         return False
     return True
-
-
-def worker_answers(url: str) -> bool:
-    """Return whether the worker has joined its group and lists its connectors."""
-    try:
-        return requests.get(f"{url}/connectors", timeout=5).status_code == 200
-    except requests.RequestException:
-        return False

@@ -3,11 +3,13 @@
 from collections.abc import Collection
 from pathlib import Path
 
+import requests
+
 from replicator.jvm.jars import converter_plugin_dir, debezium_plugin_dir, find_java, kafka_jars, registry_jar
-from replicator.operations.stack import kafka, mysql, registry
+from replicator.operations.stack import kafka, mysql
 from replicator.operations.stack.mysql_program import MySqlProgram, find_mysqld
 from replicator.operations.stack.process import Report, accepts
-from replicator.operations.stack.state import Part, StackState
+from replicator.operations.stack.state import Part, StackState, registry_api
 
 
 def responds(part: Part, state: StackState) -> bool:
@@ -21,9 +23,17 @@ def responds(part: Part, state: StackState) -> bool:
         case "kafka":
             return kafka.broker_answers(f"127.0.0.1:{port}")
         case "connect":
-            return kafka.worker_answers(f"http://127.0.0.1:{port}")
+            # A worker lists its connectors once it has joined its group.
+            return _lists(f"http://127.0.0.1:{port}/connectors")
         case "registry":
-            return registry.answers(port)
+            return _lists(f"{registry_api(port)}/subjects")
+
+
+def _lists(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=5).status_code == 200
+    except requests.RequestException:
+        return False
 
 
 class Programs:
@@ -59,8 +69,7 @@ class Programs:
             case "connect":
                 return self._connect(state)
             case "registry":
-                folder, jar = self._folder / "registry", registry_jar(self._cache)
-                return registry.server_command(folder, state.ports["registry"], find_java(), jar)
+                return self._registry(state.ports["registry"])
         raise ValueError(part)
 
     def responds(self, part: Part, state: StackState) -> bool:
@@ -82,6 +91,26 @@ class Programs:
         settings = kafka.worker_settings(state.ports["connect"], broker, self._plugins())
         kafka.write_properties(properties, settings)
         return kafka.worker_command(folder, properties, self._cache)
+
+    def _registry(self, port: int) -> list[str]:
+        """Return the command line of the schema registry (Apicurio), with its database in its folder."""
+        settings = {
+            "quarkus.http.host": "127.0.0.1",
+            "quarkus.http.port": str(port),
+            "quarkus.datasource.jdbc.url": f"jdbc:h2:file:{self._folder / 'registry' / 'data' / 'registry'}",
+            # By default, twenty connections are opened at once.
+            "quarkus.datasource.jdbc.initial-size": "1",
+            "quarkus.datasource.jdbc.min-size": "1",
+        }
+        return [
+            str(find_java()),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            *(f"-D{name}={value}" for name, value in settings.items()),
+            "-jar",
+            str(registry_jar(self._cache)),
+        ]
 
     def _plugins(self) -> list[Path]:
         return [debezium_plugin_dir(self._cache), converter_plugin_dir(self._cache)]

@@ -9,7 +9,6 @@ from typing import Final, Literal
 from pydantic import TypeAdapter
 
 from replicator.errors import StackError
-from replicator.operations.stack import registry
 from replicator.operations.stack.process import Child
 
 Part = Literal["mysql", "kafka", "connect", "registry"]
@@ -17,6 +16,13 @@ PARTS: tuple[Part, ...] = ("mysql", "kafka", "connect", "registry")
 USUAL_PARTS: tuple[Part, ...] = ("mysql", "kafka", "connect")
 """The parts that are started by default; only events in Avro need a registry."""
 STATE_VERSION = 1
+_REGISTRY_API: Final = "/apis/ccompat/v7"
+"""Path of the Confluent-compatible API of the schema registry (Apicurio)."""
+
+
+def registry_api(port: int) -> str:
+    """Return the URL of the registry's Confluent-compatible API."""
+    return f"http://127.0.0.1:{port}{_REGISTRY_API}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class StackState:
             mysql_password=self.user_password,
             bootstrap_servers=f"127.0.0.1:{ports['kafka']}" if "kafka" in ports else "",
             connect_url=f"http://127.0.0.1:{ports['connect']}" if "connect" in ports else "",
-            registry_url=registry.api(ports["registry"]) if "registry" in ports else "",
+            registry_url=registry_api(ports["registry"]) if "registry" in ports else "",
         )
 
 
