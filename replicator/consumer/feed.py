@@ -24,7 +24,7 @@ from replicator.consumer.files import (
     live_files,
 )
 from replicator.consumer.heads import ChangelogHead, changelog_head
-from replicator.consumer.image import Image, refuse_replaced_columns, start_with_image
+from replicator.consumer.image import image_rows, refuse_replaced_columns, start_with_image
 from replicator.consumer.lake_tables import LakeTables
 from replicator.consumer.ordered_rows import MOST_ROWS, OrderedRows, Piece, Window, coordinates_of, slices
 from replicator.consumer.plan import AppendedRows, Part, RowsByOffset, next_parts, start_of_history
@@ -181,7 +181,7 @@ class Feed:
             )
         refuse_replaced_columns(mirror, image, cursor.steps_at)
         done, held = image.rows, None
-        for rows in Image(mirror, image.snapshot_id).rows(done, self.options.batch_rows):
+        for rows in image_rows(mirror, image.snapshot_id, done, self.options.batch_rows):
             if held is not None:
                 yield held
             done += rows.num_rows

@@ -1,7 +1,6 @@
 """Read the rows of a mirror at a state after which its changelog continues."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.table import Table
@@ -86,32 +85,27 @@ def _steps_at(mirror: Table) -> int:
     return -1 if text is None else SchemaState.from_json(text).at
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """The rows of a mirror in one snapshot."""
+def image_rows(mirror: Table, snapshot_id: int, skip: int, most: int) -> Iterator[pa.Table]:
+    """Yield the rows of a mirror in one snapshot from number `skip` on, at most `most` at once.
 
-    mirror: Table
-    snapshot_id: int
+    Their order is always the same.
 
-    def rows(self, skip: int, most: int) -> Iterator[pa.Table]:
-        """Yield the rows from number `skip` on, in an order that is always the same, at most `most` at once.
-
-        Raises:
-            CursorExpired: the snapshot was deleted meanwhile.
-            UnsupportedChange: the mirror has equality deletes, which PyIceberg cannot read.
-        """
-        reader = FileReader.of(self.mirror, told_columns(self.mirror))
-        try:
-            for task in planned_files(self.mirror, self.snapshot_id, ", or read the rows with Spark"):
-                if not task.delete_files and task.file.record_count <= skip:
-                    skip -= task.file.record_count
-                    continue
-                for part in reader.batches(task.file, sorted(task.delete_files, key=lambda f: f.file_path)):
-                    rows, skip = part.slice(skip), max(0, skip - part.num_rows)
-                    for start in range(0, rows.num_rows, most):
-                        yield rows.slice(start, most)
-        except FilesGone as error:
-            raise CursorExpired(
-                f"the snapshot of {'.'.join(self.mirror.name())} was deleted while its rows were read",
-                "start again, with the rows of the mirror; keep snapshots for longer ([maintenance] snapshot_age)",
-            ) from error
+    Raises:
+        CursorExpired: the snapshot was deleted meanwhile.
+        UnsupportedChange: the mirror has equality deletes, which PyIceberg cannot read.
+    """
+    reader = FileReader.of(mirror, told_columns(mirror))
+    try:
+        for task in planned_files(mirror, snapshot_id, ", or read the rows with Spark"):
+            if not task.delete_files and task.file.record_count <= skip:
+                skip -= task.file.record_count
+                continue
+            for part in reader.batches(task.file, sorted(task.delete_files, key=lambda f: f.file_path)):
+                rows, skip = part.slice(skip), max(0, skip - part.num_rows)
+                for start in range(0, rows.num_rows, most):
+                    yield rows.slice(start, most)
+    except FilesGone as error:
+        raise CursorExpired(
+            f"the snapshot of {'.'.join(mirror.name())} was deleted while its rows were read",
+            "start again, with the rows of the mirror; keep snapshots for longer ([maintenance] snapshot_age)",
+        ) from error

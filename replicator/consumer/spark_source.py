@@ -30,7 +30,6 @@ from replicator.consumer.batches import untold_steps
 from replicator.consumer.cursor import Cursor
 from replicator.consumer.files import (
     FileReader,
-    LogFile,
     appended_files,
     change_column_of,
     live_files,
@@ -135,7 +134,11 @@ class ChangesReader(DataSourceStreamReader):
                     )
                 else:
                     window, files = Window(), appended_files(table, part.snapshot.snapshot_id)
-                found += _file_parts(metadata, properties, files, window)
+                found += [
+                    FilePart(metadata, properties, file.data, window)
+                    for file in files
+                    if window.may_contain(file)
+                ]
             return found
 
     def _refuse_untold_steps(self, table: Table, told: int | None = None) -> None:
@@ -167,12 +170,6 @@ class ChangesReader(DataSourceStreamReader):
         for rows in reader.batches(partition.file):
             mask = partition.window.mask(*coordinates_of(rows, change))
             yield from rows.filter(pa.array(mask)).cast(wanted).to_batches()
-
-
-def _file_parts(
-    metadata: str, properties: Mapping[str, str], files: Sequence[LogFile], window: Window
-) -> list[FilePart]:
-    return [FilePart(metadata, properties, file.data, window) for file in files if window.may_contain(file)]
 
 
 @contextmanager
