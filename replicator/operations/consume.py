@@ -4,7 +4,7 @@ import base64
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date, datetime
 from decimal import Decimal
@@ -69,10 +69,10 @@ def lines(batch: Batch) -> Iterator[str]:
         yield _line("schema", **_schema(batch.schema))
     for row in batch.rows.to_pylist():
         if batch.change is None:
-            yield _line("row", row=_plain(row))
+            yield _line("row", row=row)
         else:
             change = row.pop(batch.change)
-            yield _line("change", change=_plain(change), row=_plain(row))
+            yield _line("change", change=change, row=row)
     yield _line("cursor", cursor=batch.cursor.values())
 
 
@@ -81,24 +81,19 @@ def _schema(notice: SchemaNotice) -> dict[str, Any]:
 
 
 def _line(kind: str, **values: Any) -> str:
-    return json.dumps({"type": kind, **values}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps({"type": kind, **values}, ensure_ascii=False, separators=(",", ":"), default=_text)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: exact decimals and times as text, bytes in base64."""
+def _text(value: object) -> str:
+    """Return a value that JSON has no form for: exact decimals and times as text, bytes in base64."""
     match value:
-        case Mapping():
-            return {name: _plain(inner) for name, inner in value.items()}
-        case list():
-            return [_plain(inner) for inner in value]
         case bytes():
             return base64.b64encode(value).decode()
         case datetime() | date():
             return value.isoformat()
         case Decimal():
             return str(value)
-        case _:
-            return value
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def _replace(file: Path, text: str) -> None:
