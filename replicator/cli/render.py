@@ -394,25 +394,26 @@ def print_dropped(report: "DropReport", *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
         return
-    if not (report.dropped or report.purged or report.left):
-        print(f"The lake has no table of {report.source}.")
+    if not (report.dropped or report.purged or report.remaining_folders):
+        print(f"The lake has no table of {report.table}.")
         return
     console = new_console()
     if report.dropped:
         say(console, f"Dropped: {', '.join(report.dropped)}.")
     if report.purged:
-        files = "All files were" if report.files is None else counted(report.files, "file was", "files were")
+        number = report.deleted_files
+        files = "All files were" if number is None else counted(number, "file was", "files were")
         console.print(Text(f"{files} deleted."))
-    for folder in report.left:
+    for folder in report.remaining_folders:
         say(console, f"The files in {folder} were left.")
     if report.quarantined:
         note = (
-            f"{counted(report.quarantined, 'event')} of {report.source} still in quarantine\n"
-            f"next:  {pasted('replicator quarantine drop')} {shlex.quote(report.source)}"
+            f"{counted(report.quarantined, 'event')} of {report.table} still in quarantine\n"
+            f"next:  {pasted('replicator quarantine drop')} {shlex.quote(report.table)}"
         )
         say(console, note, "yellow")
     if report.selected and report.dropped:
-        say(console, _comes_back(report.source), "yellow")
+        say(console, _comes_back(report.table), "yellow")
 
 
 def _comes_back(source: str) -> str:

@@ -7,7 +7,7 @@ interrupted is continued by the same command. Neither Java nor Spark is started.
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog
@@ -113,38 +113,29 @@ class DropPlan:
 
 @dataclass(frozen=True, slots=True)
 class DropReport:
-    """What was done.
+    """What was done. The names are keys of version 1 of the output.
 
     Attributes:
-        source: the source table.
+        table: the source table.
         dropped: names of the unregistered lake tables.
         purged: the folders that were deleted.
-        files: number of deleted files; None if they were deleted in a store, which does not count them.
-        left: the folders that still have files.
+        deleted_files: number of deleted files; None if they were deleted in a store, which does not count them.
+        remaining_folders: the folders that still have files.
         quarantined: number of unresolved quarantined events of the table; they stay.
         selected: whether the mirror will create the table again.
     """
 
-    source: str
+    table: str
     dropped: tuple[str, ...]
     purged: tuple[str, ...]
-    files: int | None
-    left: tuple[str, ...]
+    deleted_files: int | None
+    remaining_folders: tuple[str, ...]
     quarantined: int
     selected: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for programs. The keys are part of version 1 of the output."""
-        return {
-            "version": 1,
-            "table": self.source,
-            "dropped": list(self.dropped),
-            "purged": list(self.purged),
-            "deleted_files": self.files,
-            "remaining_folders": list(self.left),
-            "quarantined": self.quarantined,
-            "selected": self.selected,
-        }
+        """Return plain values for programs."""
+        return {"version": 1, **asdict(self)}
 
 
 def nothing_dropped(plan: DropPlan) -> DropReport:

@@ -49,7 +49,7 @@ def test_killed_drop_is_finished_by_the_same_command(
     assert len(ops(lake)) == recorded
     validate_properties("namespace", ops(lake))
     report = run(config)
-    assert (len(report.dropped), report.files) == (registered, left)
+    assert (len(report.dropped), report.deleted_files) == (registered, left)
     assert (names(lake), ops(lake)) == ({"shop.log", "shop_changes.log"}, {})
     assert not folder_of(config, "shop", "orders").exists()
     assert not folder_of(config, "shop_changes", "orders").exists()
@@ -112,7 +112,7 @@ def test_interrupted_purge_spares_a_table_that_took_the_folder(config: Config, l
     with pytest.raises(UsageError, match=r"shop\.other has files in the same folder"):
         plan_drop(config, "shop.orders", purge=True)
     report = run(config, purge=False)
-    assert (report.dropped, len(report.left)) == ((), 2)
+    assert (report.dropped, len(report.remaining_folders)) == ((), 2)
     assert ops(lake) == {}
     assert len(lake.load_table(("shop", "other")).scan().to_arrow()) == 4
 
@@ -131,5 +131,5 @@ def test_failed_purge_says_how_to_continue(config: Config, lake: SqlCatalog) -> 
         raised.value.hint
         == "fix the cause, then run the same command again; it deletes the files that are left"
     )
-    assert run(config).files == 1
+    assert run(config).deleted_files == 1
     assert not folder.exists()

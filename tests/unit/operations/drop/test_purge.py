@@ -79,7 +79,7 @@ def test_purge_leaves_folders_outside_of_the_location(
     elsewhere = f"file://{tmp_path}/elsewhere"
     write(lake, "shop", "split", **{"write.data.path": elsewhere})
     report = run(config, "shop.split")
-    assert report.left == (elsewhere,)
+    assert report.remaining_folders == (elsewhere,)
     assert len(files(tmp_path / "elsewhere")) == 2
 
 
