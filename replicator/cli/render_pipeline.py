@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from replicator.cli.output import coloured, duration, new_console, new_table, print_json
+from replicator.cli.output import ago, coloured, duration, new_console, new_table, print_json, say
 from replicator.cli.pipeline_graph import graph_text
-from replicator.model.common import counted, now_ms
+from replicator.model.common import counted
 
 if TYPE_CHECKING:
     from replicator.operations.rebuild.results import ComputedAsOf
@@ -28,9 +28,7 @@ def print_pipelines(found: "Sequence[PipelineStatus]", folder: Path, *, as_json:
         return
     console = new_console()
     if not found:
-        console.print(
-            f"There are no pipelines: write a SELECT to {folder}/NAME.sql", soft_wrap=True, markup=False
-        )
+        say(console, f"There are no pipelines: write a SELECT to {folder}/NAME.sql")
         return
     for part in pipeline_lines(found):
         console.print(part, soft_wrap=isinstance(part, Text))
@@ -47,7 +45,7 @@ def pipeline_lines(found: "Sequence[PipelineStatus]") -> Iterator[Table | Text]:
             _rule(status),
             "" if status.rows is None else f"{status.rows:,}",
             status.boundary or "",
-            "" if ms is None else f"{duration((now_ms() - ms) / 1000)} ago",
+            "" if ms is None else ago(ms),
             status.table,
         )
     yield table
@@ -83,14 +81,14 @@ def print_explained(found: "Explained", related: "Sequence[Explained]", *, as_js
     console = new_console()
     console.print(Text.assemble((status.name, "bold"), f" ({status.file})"), soft_wrap=True)
     if status.description:
-        console.print(Text(status.description), soft_wrap=True)
+        say(console, status.description)
     rows = "" if status.rows is None else f", {counted(status.rows, 'row')}"
     upto = "" if status.boundary is None else f", up to {status.boundary}"
     console.print(
         Text.assemble("result: ", status.table, " ", coloured(status.state), rows, upto), soft_wrap=True
     )
     for line in [*found.plan, *_costs(status)]:
-        console.print(Text(line), soft_wrap=True)
+        say(console, line)
     for tree in graph_text(related, status.name):
         console.print(tree, soft_wrap=True)
     for text in _state_lines(status):
@@ -138,21 +136,16 @@ def print_checked(found: "Sequence[Checked]", *, as_json: bool) -> None:
     for checked in found:
         name = f"{checked.pipeline}: {counted(checked.rows, 'row')}, "
         if checked.is_equal:
-            console.print(Text(f"{name}equal to its computation as a whole", style="green"), soft_wrap=True)
+            say(console, f"{name}equal to its computation as a whole", "green")
             continue
-        differs = f"{name}{checked.missing:,} missing, {checked.extra:,} that should not be there"
-        console.print(Text(differs, style="red"), soft_wrap=True)
+        say(console, f"{name}{checked.missing:,} missing, {checked.extra:,} that should not be there", "red")
         for sign, row in checked.examples:
             shown = ", ".join(f"{column} = {value}" for column, value in row.items())
-            console.print(Text(f"  {sign} {shown}"), soft_wrap=True)
+            say(console, f"  {sign} {shown}")
         if checked.repaired:
-            console.print(
-                Text("repaired: it has the rows that it should have", style="green"), soft_wrap=True
-            )
+            say(console, "repaired: it has the rows that it should have", "green")
         else:
-            console.print(
-                Text(f"next:  replicator pipeline check {checked.pipeline} --repair"), soft_wrap=True
-            )
+            say(console, f"next:  replicator pipeline check {checked.pipeline} --repair")
 
 
 def print_as_of(found: "ComputedAsOf", *, as_json: bool) -> None:
@@ -161,7 +154,7 @@ def print_as_of(found: "ComputedAsOf", *, as_json: bool) -> None:
         print_json({"version": 1, **asdict(found)})
         return
     text = f"{found.pipeline} as of {found.position}: {counted(found.rows, 'row')} in {found.table}"
-    new_console().print(Text(text, style="green"), soft_wrap=True)
+    say(new_console(), text, "green")
 
 
 def _result_values(result: "Result") -> dict[str, Any]:
