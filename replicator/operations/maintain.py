@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from replicator.config import Config, MaintenanceConfig
 from replicator.errors import CommitConflict, LakeError, LakeUnavailable, UsageError
 from replicator.jvm.spark import check_java, first_line, running_session
-from replicator.lake.catalog.tables import Lake, LakeTable
+from replicator.lake.catalog.tables import Lake
 from replicator.lake.reading.folder_reader import read_folders
 from replicator.lake.reading.folders import TableFolders
 from replicator.lake.reading.metadata_catalog import open_metadata
@@ -47,8 +47,6 @@ _CONFLICT: Final = (
 
 _ALWAYS: Final = (Step.MANIFESTS, Step.ORPHANS)
 """Steps that find out by themselves whether they are due."""
-
-Load = Callable[[], LakeTable | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +213,6 @@ def maintain_table(
     target: Target,
     settings: MaintenanceConfig,
     folders: Sequence[TableFolders] | LakeUnavailable,
-    load: Load | None = None,
     warehouse: str | None = None,
     on_step: Callable[[Step], None] = lambda _: None,
 ) -> TableReport | None:
@@ -223,15 +220,13 @@ def maintain_table(
 
     Args:
         folders: the folders of all tables of the catalog, or why they are unknown; then orphan files stay.
-        load: loads the table's current state; None if it does not exist.
         warehouse: see `Maintenance`.
         on_step: called before each step.
 
     Raises:
         JavaGone: Spark's Java process ended.
     """
-    loads: Load = load or (lambda: lake.load(target.namespace, target.name))
-    if (table := loads()) is None:
+    if (table := lake.load(target.namespace, target.name)) is None:
         return None
     known, unknown = (None, folders) if isinstance(folders, LakeUnavailable) else (folders, None)
     due, done, problems = list[Step](), list[StepReport](), dict[Step, str]()
@@ -240,7 +235,7 @@ def maintain_table(
 
     def reload() -> None:
         nonlocal table
-        if (found := loads()) is None:
+        if (found := lake.load(target.namespace, target.name)) is None:
             raise LakeUnavailable("the table was dropped or renamed meanwhile")
         table = found
 

@@ -210,7 +210,9 @@ def test_a_lake_that_needs_nothing_has_the_same_report_without_spark(
     assert checksum.exists()
 
 
-def test_maintain_repeats_a_step_when_the_mirror_commits_meanwhile(lake: LakeHarness) -> None:
+def test_maintain_repeats_a_step_when_the_mirror_commits_meanwhile(
+    lake: LakeHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = disabled(lake, merge_files=2)
     write_commits(lake, config, 3)
     opened = Lake(lake.session(config))
@@ -219,11 +221,13 @@ def test_maintain_repeats_a_step_when_the_mirror_commits_meanwhile(lake: LakeHar
     lake.catch_up(config)
     before, loads = contents(lake), list[LakeTable]()
 
-    def load() -> LakeTable:
-        loads.append(loaded(opened) if loads else stale)
+    def load(_: str, __: str) -> LakeTable:
+        loads.append(newest if loads else stale)
         return loads[-1]
 
-    report = maintain_table(opened, MIRROR, config.maintenance, read_folders(config.lake), load)
+    newest = loaded(opened)
+    monkeypatch.setattr(opened, "load", load)
+    report = maintain_table(opened, MIRROR, config.maintenance, read_folders(config.lake))
     assert report is not None
     assert report.problems == {}
     assert len(loads) == 2
