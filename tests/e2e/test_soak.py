@@ -17,7 +17,7 @@ import pytest
 
 from replicator.operations.stack import LocalStack
 from replicator.operations.stack.state import Part
-from replicator.sources.source_view import read_source
+from replicator.sources.source_reader import read_source
 from tests.support.failover_pair import FailoverPair, failover_pair
 from tests.support.mirror import START_S, MirrorProcess, family, until
 from tests.support.mirrored_database import MirroredDatabase, MirroredDatabaseBuilder

@@ -28,7 +28,8 @@ from replicator.pipelines.results import has_pipelines
 from replicator.runner.run_record import RunRecord, read_record
 from replicator.sources.kafka.topic_patterns import topic_pattern
 from replicator.sources.oldest_unread import OldestUnread, Partition, read_oldest
-from replicator.sources.source_view import SourceView, read_source
+from replicator.sources.source_reader import read_source
+from replicator.sources.source_view import SourceView
 
 if TYPE_CHECKING:
     from replicator.pipelines.status import PipelineStatus

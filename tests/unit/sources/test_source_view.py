@@ -12,7 +12,8 @@ from replicator.model.binlog import BinlogEnd, ConnectorOffset
 from replicator.sources.connector.policy import MISSING, UNREACHABLE
 from replicator.sources.kafka.admin import KafkaAdmin
 from replicator.sources.mysql import connection
-from replicator.sources.source_view import SourceView, read_source
+from replicator.sources.source_reader import read_source
+from replicator.sources.source_view import SourceView
 from tests.support.config import minimal_config
 from tests.support.kafka_connect import Connect, serving
 from tests.support.mock_broker import MockBroker
