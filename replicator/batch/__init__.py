@@ -2,7 +2,8 @@
 
 from replicator.batch.apply import apply_task, replay_task
 from replicator.batch.context import MirrorContext, known_names
-from replicator.batch.plan.prefetch import begun_ends, divided, fetched_late, prefetch_plans
+from replicator.batch.plan.parts import begun_ends, first_part, first_ranges
+from replicator.batch.plan.prefetch import divided, fetched_late, prefetch_plans
 from replicator.batch.plan.renames import former_names, has_left, is_half_renamed, rename, renamed_to
 from replicator.batch.plan.segments import has_news
 from replicator.batch.plan.tags import has_all_before
@@ -19,6 +20,8 @@ __all__ = [
     "begun_ends",
     "divided",
     "fetched_late",
+    "first_part",
+    "first_ranges",
     "former_names",
     "has_all_before",
     "has_left",

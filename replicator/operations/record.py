@@ -337,7 +337,9 @@ class _Source:
         if moved:
             self._moved, self._last_error = now, None
         elif self._last_error is not None and now - self._moved > self._outage:
-            raise _translated(self._last_error, self._servers)
+            # While the log is quiet, no message tells that a lost connection was made again.
+            self._admin.partitions()
+            self._moved, self._last_error = now, None
 
 
 class _Recorder:
@@ -366,11 +368,8 @@ class _Recorder:
         first: Messages = {}
         while not first and not self._finished(until_caught_up, stop):
             first = self._source.poll()
-            if not first and not until_caught_up:
+            if not self._source.targets and not until_caught_up:
                 self._source.refresh()
-        if not first and stop.is_set():
-            # No event has told how the archive's events are encoded.
-            return self._progress()
         values = (message.value() for messages in first.values() for message in messages)
         encoding = encoding_of(next((value for value in values if value is not None), b""), self._log.format)
         with ArchiveWriter(

@@ -55,6 +55,8 @@ class ResultChecks:
 
     def _round(self) -> float:
         if self._last is None:
+            # If they cannot be read, which is reported once, each result is compared an interval after the start.
+            self._last = {}
             with open_catalog(self._config.lake) as catalog:
                 found = last_recomputed(catalog, self._config.lake.ops_namespace)
             self._last = {name: at.timestamp() for name, at in found.items()}

@@ -53,15 +53,12 @@ class Rounds:
                 if self._ended:
                     return
                 if (self._any_continues() and self._goal) or self._scheduler.statements.has_more():
-                    self._advance_again()
+                    self._goal = self._goal or self._scheduler.context.log.readable_ends()
+                    self._advance()
                 if (checks := self._scheduler.checks) is not None:
                     checks.step(self._scheduler.tables.paused)
             finally:
                 self._lock.release()
-
-    def _advance_again(self) -> None:
-        self._goal = self._goal or self._scheduler.context.log.readable_ends()
-        self._advance()
 
     def _any_continues(self) -> bool:
         """Continue tags and re-reads; return whether a table can continue that waited for one, or for its retry."""

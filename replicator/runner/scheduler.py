@@ -244,6 +244,11 @@ class Scheduler:
         self.step_recovery()
         return report
 
+    def take_continuing(self) -> bool:
+        """Return whether a table can continue since the last call that waited for a tag or a re-read."""
+        released = self.tags.take_released()
+        return self.tables.take_resumed() or released
+
     def step_recovery(self) -> None:
         """Do what can be done now for the re-reads of tables.
 

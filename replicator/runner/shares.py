@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from replicator.batch import TableTask, begun_ends
+from replicator.batch import TableTask, begun_ends, first_part, first_ranges
 from replicator.model.commit_marker import OffsetRange
 
 T = TypeVar("T")
@@ -29,16 +29,6 @@ def fair_shares(missing: Mapping[T, int], budget: int, least: int) -> dict[T, in
         remaining, left = remaining - count, left - 1
     level = max(level, least)
     return {table: min(count, level) for table, count in missing.items()}
-
-
-def first_part(ranges: Sequence[OffsetRange], share: int) -> dict[int, int]:
-    """Return partition → end of the first `share` events of `ranges`, divided in proportion to the partitions' events.
-
-    Each range gets at least one event: a table that was renamed waits for events under its old name only if there are
-    any in the round.
-    """
-    total = sum(r.count for r in ranges)
-    return {r.partition: r.start + -(-r.count * min(share, total) // total) for r in ranges}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +78,8 @@ class Round:
         ends: the end offsets of all topics.
         sliced: topic → number of events, of the topics of which only a part is read, of tables that can be processed.
         left: number of events that later rounds must read.
-        following: topic → what Spark's workers may begin at the end of this round, because the next one is expected to
-            read it: of the topics in `sliced`, if no other table has events.
+        following: topic → what the next round is expected to read, so that Spark's workers may begin some of it: of the
+            topics in `sliced`, if no other table has events.
     """
 
     ends: Mapping[str, Mapping[int, int]]
@@ -114,7 +104,7 @@ def plan_round(
 ) -> Round:
     """Return how far each topic of `goal` is read in the next round, if the lake lacks `missing` (by topic).
 
-    What was `begun` (by topic) is the share of its topic, if it is a part of what is missing.
+    What was `begun` (by topic) is in the share of its topic, if it is a part of what is missing.
 
     A table that lacks at most `least` events is read completely. The others have a backlog. They share `paced` events
     if the round has events of other tables, else `max_events`. Of a table that waits, at most `least` events are read,
@@ -130,12 +120,11 @@ def plan_round(
     ends = dict(goal)
     for topic, share in shares.items():
         part = begun_ends(missing[topic].ranges, (begun or {}).get(topic, ())) if topic in backlogs else None
-        ends[topic] = {**goal[topic], **(part or first_part(missing[topic].ranges, share))}
+        own = first_part(missing[topic].ranges, share)
+        ends[topic] = {**goal[topic], **own, **{p: max(end, own[p]) for p, end in (part or {}).items()}}
     rests = {topic: _rest(missing[topic].ranges, ends[topic]) for topic in backlogs}
     sliced = {topic: backlogs[topic] - sum(r.count for r in rest) for topic, rest in rests.items() if rest}
-    following = {
-        topic: _first_ranges(rests[topic], share) for topic, share in sliced.items() if only_backlogs
-    }
+    following = {topic: first_ranges(rests[topic], share) for topic, share in sliced.items() if only_backlogs}
     left = sum(goal[t][p] - end for t in shares for p, end in ends[t].items())
     return Round(ends, sliced, left, following)
 
@@ -143,11 +132,6 @@ def plan_round(
 def _rest(ranges: Sequence[OffsetRange], ends: Mapping[int, int]) -> tuple[OffsetRange, ...]:
     left = (replace(r, start=ends[r.partition]) for r in ranges)
     return tuple(r for r in left if r.count)
-
-
-def _first_ranges(ranges: Sequence[OffsetRange], share: int) -> tuple[OffsetRange, ...]:
-    ends = first_part(ranges, share)
-    return tuple(replace(r, end=ends[r.partition]) for r in ranges)
 
 
 def small_and_large(tasks: Sequence[list[TableTask]]) -> list[Sequence[list[TableTask]]]:

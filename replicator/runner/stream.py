@@ -78,8 +78,10 @@ def follow(
                 scheduler.await_retry()
             elif scheduler.recovery is not None and scheduler.recovery.is_busy:
                 scheduler.await_recovery()
-            elif (reached or goal is None or _has_all_of_goal(stream, goal, ends)) and not _awaits_tags(
-                scheduler
+            elif (
+                (reached or goal is None or _has_all_of_goal(stream, goal, ends))
+                and not _awaits_tags(scheduler)
+                and not scheduler.take_continuing()
             ):
                 return
 
@@ -141,7 +143,7 @@ class KafkaStream:
         if self.scheduler.stopping.is_set():
             return ends
         if self.until_caught_up:
-            # What came meanwhile, and statements after which no event came.
+            # This applies what came meanwhile, and follows statements after which no event came.
             rounds.advance(self.context.log.readable_ends())
             return ends
         # The ledger determines where to start, so each stream gets its own checkpoint, which is deleted afterwards.

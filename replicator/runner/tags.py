@@ -150,6 +150,10 @@ class TagKeeper:
             self._take_next()
         self.finish()
         self._tend_at = time.monotonic() + (_TEND_S if self.is_busy else _POLL_S)
+        return self.take_released()
+
+    def take_released(self) -> bool:
+        """Return whether tables can continue since the last call that waited at the position of a tag."""
         released, self._released = self._released, False
         return released
 

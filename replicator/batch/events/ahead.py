@@ -47,10 +47,13 @@ class Begun:
 
 
 class WorkersAhead:
-    """The jobs that were begun for the next tasks of tables: at most one for each table. Safe for several threads."""
+    """The jobs that were begun for the next tasks of tables and not taken yet: at most one for each table.
+
+    Safe for several threads.
+    """
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
-        """Run jobs of this number of tables at the same time, up to two of each: one is taken before it has ended."""
+        """Run at most twice this number of jobs at once: a table's next one begins before the last has ended."""
         self._context = spark.sparkContext
         self._pool = ThreadPoolExecutor(2 * threads, "ahead")
         self._begun: dict[TableId, Begun] = {}
@@ -89,7 +92,9 @@ class WorkersAhead:
             self._stop(begun)
 
     def close(self) -> None:
-        """Stop everything that was begun."""
+        """Stop everything that was begun. What waits does not begin in place of what is stopped."""
+        for begun in list(self._begun.values()):
+            begun.result.cancel()
         for table in list(self._begun):
             self.forget(table)
         self._pool.shutdown()
@@ -99,7 +104,8 @@ class WorkersAhead:
             return self._begun.pop(table, None)
 
     def _stop(self, begun: Begun) -> None:
-        if not begun.result.done():
+        # One that has not begun has no job in Spark.
+        if not begun.result.cancel() and not begun.result.done():
             self._context.cancelJobsWithTag(begun.writing.label)
         begun.result.add_done_callback(lambda _: begun.writing.remove_files())
 

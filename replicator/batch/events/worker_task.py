@@ -22,7 +22,7 @@ NO_ROW: Final = -1
 """The position of a key that has no new row: its last event is a delete."""
 _MERGED_ROWS: Final = 50_000
 _MERGED_BYTES: Final = 64 << 20
-"""Changes whose superseded ones are left out at once, or as many as were left the last time, if those are more."""
+"""Changes wait until they exceed one of these, or what was merged before them. Then superseded ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from replicator.batch.context import TAIL, MirrorContext
+from replicator.batch.plan.parts import begun_ends, first_ranges
 from replicator.batch.state.driver_limits import DriverLimits, RecordSizes
 from replicator.batch.task import TableTask
 from replicator.errors import DataLossError, LogError
@@ -75,8 +76,9 @@ def divided(
 ) -> list[list[TableTask]]:
     """Divide each task into tasks of at most `apply.max_events` events with about `apply.max_size` bytes.
 
-    Each gets the ranges that follow it: those of the next one, and at last the first of those that the table's topic
-    has in `later`, if the driver does not do them itself. What Spark's workers have begun of a task stays one task.
+    What Spark's workers have begun of a task stays one task, which may be larger. Each gets the ranges that follow it:
+    those of the next one, and at last the first of those that the table's topic has in `later`, if the driver does not
+    do them itself.
 
     The first records of each task that has too many events for the driver are fetched, by one request, and measured.
     """
@@ -102,8 +104,8 @@ def divided(
 
 
 def _first_of(ranges: tuple[OffsetRange, ...], most: int, limits: DriverLimits) -> tuple[OffsetRange, ...]:
-    """Return the first piece of later ranges; none if they are few events, which the driver does itself."""
-    first, *_ = chunks(ranges, most) or [()]
+    """Return the first of later ranges; none if they are few events, which the driver does itself."""
+    first = first_ranges(ranges, most)
     return first if sum(r.count for r in first) > limits.table_events else ()
 
 
@@ -116,16 +118,6 @@ def _with_begun(
         return chunks(ranges, most)
     rest = tuple(replace(r, start=ends.get(r.partition, r.start)) for r in ranges)
     return [begun, *chunks(rest, most)]
-
-
-def begun_ends(ranges: Sequence[OffsetRange], begun: Sequence[OffsetRange]) -> dict[int, int] | None:
-    """Return partition → end of what was begun; None if it is not the beginning of each of `ranges`."""
-    ends = {r.partition: r.end for r in begun if r.count}
-    starts = {r.partition: r.start for r in begun}
-    fits = all(
-        starts.get(r.partition) == r.start and ends.get(r.partition, r.end + 1) <= r.end for r in ranges
-    )
-    return ends if fits and len(ends) == len(ranges) else None
 
 
 def _with_small_beginning(

@@ -89,7 +89,7 @@ def _found(segment: Segment, writing: WorkerWriting) -> tuple[WorkerWriting, pa.
         return writing, found
     _begin_following(segment, begun.writing)
     taken = begun.found()
-    # If it failed, this run reports why.
+    # If it failed, another run reports why.
     return (writing, _run(context, task.ranges, writing)) if taken is None else (begun.writing, taken)
 
 

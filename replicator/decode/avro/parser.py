@@ -18,6 +18,7 @@ from replicator.decode.decoding import Decoding, WriterSchema
 from replicator.decode.parsed import SOURCE_TYPES, ParsedEvents, ParsedRow, Sources, unflattened
 from replicator.decode.transforms import is_blank
 from replicator.decode.values import wire_type
+from replicator.errors import DecodeError
 from replicator.model.document import parse_json
 from replicator.model.table import Column, TableSchema
 from replicator.sources.kafka.schema_registry import HEADER_BYTES
@@ -65,7 +66,9 @@ class AvroParser:
 
     def parse(self, values: pa.BinaryArray, writer_schema: WriterSchema, decoding: Decoding) -> ParsedEvents:
         before = writer_schema.before_columns(for_changelog=decoding.for_changelog)
-        return parse(values, self.writers[writer_schema.fingerprint], writer_schema.schema.columns, before)
+        if (writer := self.writers.get(writer_schema.fingerprint)) is None:
+            raise DecodeError(f"the schema {writer_schema.fingerprint} of the event cannot be read")
+        return parse(values, writer, writer_schema.schema.columns, before)
 
     def unknown(self, values: pa.BinaryArray, decoding: Decoding) -> pa.StringArray:
         return pc.if_else(pc.equal(writer_ids(values), NO_WRITER), _NOT_CONFLUENT, decoding.undecodable)

@@ -180,9 +180,9 @@ class _Import:
     ) -> bool:
         """Wait until Debezium has read all files. Return false if the import was stopped before."""
         report = self._reading(files)
-        with self._recording_meanwhile(own, topics) as failed:
+        with self._recording_meanwhile(own, topics) as has_ended:
             for at in scratch.positions(own):
-                if self._stop.is_set() or failed():
+                if self._stop.is_set() or has_ended():
                     return False
                 if at is not None:
                     report(at.file, at.pos)
@@ -190,7 +190,7 @@ class _Import:
 
     @contextmanager
     def _recording_meanwhile(self, own: Config, topics: RewrittenTopics) -> Iterator[Callable[[], bool]]:
-        """Append events while Debezium reads, in a thread; yield whether that failed. Its error is raised at the end.
+        """Append events while Debezium reads, in a thread; yield whether that has ended. Its error is raised.
 
         An archive that is continued has events that this broker does not have yet: nothing is appended then.
         """
@@ -204,7 +204,7 @@ class _Import:
                 yield recording.done
             finally:
                 ended.set()
-            recording.result()
+                recording.result()
 
     def _record(self, own: Config, topics: RewrittenTopics, until: threading.Event | None = None) -> None:
         """Append the events that the broker has and the archive lacks, or also later ones `until` an event is set."""

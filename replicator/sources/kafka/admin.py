@@ -137,7 +137,8 @@ class KafkaAdmin:
 
     def connect(self) -> None:
         """Open the first connection, and give up early if no broker accepts one."""
-        with kafka_errors(self._servers, self._cause):
+        self._forget_attempts()
+        with self._errors():
             try:
                 self._client.list_topics(timeout=min(_REFUSED_S, self._timeout_s))
             except KafkaException:
@@ -219,9 +220,16 @@ class KafkaAdmin:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         with kafka_errors(self._servers, self._cause):
-            yield
-        # Failures before a success explain no later one. Those before a failure may: a request can end between two
-        # attempts.
+            try:
+                yield
+            except KafkaException as error:
+                if error.args[0].code() not in _UNREACHABLE:
+                    self._forget_attempts()
+                raise
+        self._forget_attempts()
+
+    def _forget_attempts(self) -> None:
+        """Forget failures before an answer. Those before a failure stay: a request can end between two attempts."""
         self._client.poll(0)
         self._attempts.clear()
 
@@ -231,7 +239,7 @@ class KafkaAdmin:
         return any(e.code() == KafkaError._ALL_BROKERS_DOWN for e in self._attempts)  # noqa: SLF001
 
     def _cause(self) -> KafkaError | None:
-        """Return why the last connection attempt since a success failed; None if there was none."""
+        """Return why the last connection attempt since an answer failed; None if there was none."""
         self._client.poll(0)
         found = [e for e in self._attempts if e.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001
         return found[-1] if found else None

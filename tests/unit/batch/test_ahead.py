@@ -118,3 +118,20 @@ def test_closing_stops_a_running_job_and_removes_its_files(tmp_path: Path) -> No
     assert began.wait(10)
     ahead.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_closing_does_not_begin_jobs_that_wait(tmp_path: Path) -> None:
+    stopped, ran = Event(), list[str]()
+    spark = Mock(**{"sparkContext.cancelJobsWithTag": lambda _: stopped.set()})
+    ahead = WorkersAhead(spark, 1)
+
+    def slow(ranges: tuple[OffsetRange, ...], begun: WorkerWriting) -> pa.Table:
+        ran.append(begun.label)
+        assert stopped.wait(10)
+        return run(ranges, begun)
+
+    for number in range(6):
+        ahead.begin(TableId("shop", str(number)), FORECAST, writing(tmp_path), slow)
+    ahead.close()
+    assert len(ran) <= 2
+    assert not list(tmp_path.iterdir())

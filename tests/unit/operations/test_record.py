@@ -227,10 +227,7 @@ def test_record_completes_segments_by_time(tmp_path: Path) -> None:
     assert len(ArchiveReader(tmp_path / "to").entries) >= 2
 
 
-@pytest.mark.parametrize("sent", [True, False])
-def test_record_waits_for_the_first_topic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, sent: bool
-) -> None:
+def test_record_notices_the_first_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker, waits = MockBroker(), threading.Event()
 
     class Waiting(Consumer):
@@ -241,10 +238,8 @@ def test_record_waits_for_the_first_topic(
     monkeypatch.setattr("replicator.operations.record.Consumer", Waiting)
     with following(tmp_path, broker):
         assert waits.wait(30)
-        if sent:
-            broker.send("shop.shop.t", b'{"schema":{},"payload":{}}')
-            until(partial(has_archived, tmp_path / "to", 1), seconds=30, doing="recording")
-    assert (tmp_path / "to").exists() == sent
+        broker.send("shop.shop.t", b'{"schema":{},"payload":{}}')
+        until(partial(has_archived, tmp_path / "to", 1), seconds=30, doing="recording")
 
 
 def has_archived(path: Path, events: int) -> bool:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replicator.batch import first_part
 from replicator.model.commit_marker import OffsetRange
-from replicator.runner.shares import Missing, Pace, fair_shares, first_part, plan_round
+from replicator.runner.shares import Missing, Pace, fair_shares, plan_round
 
 COUNTS = st.dictionaries(st.text("abcdef", min_size=1, max_size=2), st.integers(1, 10_000), max_size=12)
 
@@ -115,7 +116,7 @@ def test_nothing_is_begun_while_other_tables_have_events() -> None:
 
 
 @given(spans=SPANS, later=st.integers(0, 500), events=st.integers(1, 400))
-def test_what_was_begun_is_the_next_round_whatever_arrives_meanwhile(
+def test_what_was_begun_is_in_the_next_round_whatever_arrives_meanwhile(
     spans: list[tuple[int, int]], later: int, events: int
 ) -> None:
     first = plan_round(
@@ -132,9 +133,7 @@ def test_what_was_begun_is_the_next_round_whatever_arrives_meanwhile(
     missing = {"t": Missing(tuple(r for r in left if r.count))}
     found = plan_round(goal, missing, max_events=events, least=1, paced=1, begun={"t": begun})
     if {r.partition for r in begun} == {r.partition for r in missing["t"].ranges} and missing["t"].count > 1:
-        assert {r.partition: found.ends["t"][r.partition] for r in begun} == {
-            r.partition: r.end for r in begun
-        }
+        assert all(found.ends["t"][r.partition] >= r.end for r in begun)
     assert all(found.ends["t"][r.partition] > r.start for r in missing["t"].ranges)
 
 

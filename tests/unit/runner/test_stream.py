@@ -43,6 +43,7 @@ class Streams:
         self.mirror: Any = Mock(
             stopping=threading.Event(), failing=False, recovery=None, tags=Mock(is_busy=False)
         )
+        self.mirror.take_continuing.return_value = False
         self.context: Any = Mock()
         self.context.spark.sparkContext._gateway.proc = java
 
@@ -71,6 +72,13 @@ def test_follow_waits_only_for_the_log_when_run_until_caught_up() -> None:
     with pytest.raises(LakeUnavailable):
         streams.follow(until_caught_up=True)
     assert streams.ends == [None]
+
+
+def test_follow_continues_tables_that_waited_for_a_tag_or_a_re_read_before_the_end() -> None:
+    streams = Streams(None, None, None)
+    streams.mirror.take_continuing.side_effect = [True, True, False]
+    streams.follow(until_caught_up=True)
+    assert streams.ends == []
 
 
 def test_follow_retries_failed_tables_before_the_end() -> None:
@@ -159,6 +167,7 @@ def follow_to(goal: Goal, ends: list[dict[str, dict[int, int]]], *, statements: 
     The first `statements` looks at the end find a statement.
     """
     mirror: Any = Mock(stopping=threading.Event(), failing=False, recovery=None, tags=Mock(is_busy=False))
+    mirror.take_continuing.return_value = False
     found = iter([True] * statements)
     mirror.statements.has_new.side_effect = lambda: next(found, False)
     context: Any = Mock()
