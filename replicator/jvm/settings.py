@@ -83,6 +83,9 @@ def session_conf(config: Config, jars: list[Path]) -> dict[str, str]:
         conf["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
+        # The size of the first tasks follows from the cores that are known then. Spark waits for executors if it knows
+        # their number, but on a standalone cluster for none of them by default.
+        conf["spark.scheduler.minRegisteredResourcesRatio"] = "0.8"
     chosen = config.spark.session_conf()
     if CLASS_PATH in chosen:
         # Further drivers and file systems. Without the engine's own libraries, nothing works.
