@@ -9,6 +9,7 @@ import typer
 from benchmarks import age as age_module
 from benchmarks import binlog as binlog_module
 from benchmarks import bootstrap as bootstrap_module
+from benchmarks import cluster as cluster_module
 from benchmarks import commit as commit_module
 from benchmarks import cost as cost_module
 from benchmarks import cost_report
@@ -74,6 +75,22 @@ def drain(  # noqa: PLR0917 - typer calls it, by name
         tuple(strategy), tuple(layout), flink, cold, warm_runs, small, driver_memory, bootstrap
     )
     _end(right=drain_module.drain(options, results))
+
+
+@app.command()
+def cluster(
+    workers: Annotated[str, typer.Option(help="Numbers of workers, each with one core.")] = "1,2,4",
+    warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")] = 2,
+    small: Annotated[bool, typer.Option(help="A log of 30,000 events, to try the benchmark itself.")] = False,
+    driver_memory: Memory = "4g",
+    bootstrap: Bootstrap = None,
+    results: Results = _RESULTS,
+) -> None:
+    """Drain 1.5 million events into one table with local[1], and with Spark clusters on this machine."""
+    options = cluster_module.Options(
+        tuple(map(int, workers.split(","))), warm_runs, small, driver_memory, bootstrap
+    )
+    _end(right=cluster_module.cluster(options, results))
 
 
 @app.command()
