@@ -38,7 +38,7 @@ def build_session(config: Config, java: JavaProcess | None = None) -> SparkSessi
     """Start (or reuse) the session for this mirror, on `java` if that was started already.
 
     Raises:
-        ReplicatorError: as `begin_java`.
+        ReplicatorError: as `begin_java`; or Spark does not start.
         JavaGone: the Java process ended.
     """
     conf = session_conf(config, lake_jars(config.lake))
@@ -50,7 +50,14 @@ def build_session(config: Config, java: JavaProcess | None = None) -> SparkSessi
         ReleasedObjects(gateway)
         Conversions(gateway)
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Py4JError as error:
+        log = config.mirror.state_dir / "spark.log"
+        raise ReplicatorError(
+            f"Spark does not start: {first_line(error)}",
+            f"check [spark], and that its master, {config.spark.master}, can be reached; see {log}",
+        ) from error
     _remember_classes(session._jvm)  # noqa: SLF001 no public way
     session.sparkContext.setLogLevel("ERROR")
     # Py4J logs each error of a foreachBatch function with two stack traces; the mirror reports these errors itself.

@@ -15,9 +15,10 @@ import pytest
 
 from replicator.errors import JavaGone
 from replicator.jvm.launch import early_java
+from replicator.sources.archive import ArchiveWriter
 from tests.support.config import minimal_config
 from tests.support.config_files import ARCHIVE_MIRROR
-from tests.support.mirror import family
+from tests.support.mirror import START_S, MirrorProcess, family
 
 SECRETS = {
     "spark.hadoop.fs.s3a.secret.key": "hadoop-7f3a",
@@ -134,6 +135,20 @@ def is_loopback(address: str) -> bool:
     found = ipaddress.ip_address(address)
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return (mapped or found).is_loopback
+
+
+def test_spark_that_does_not_start_is_one_error_with_its_reason(tmp_path: Path) -> None:
+    config = tmp_path / "replicator.toml"
+    config.write_text(f'{ARCHIVE_MIRROR}[spark]\nmaster = "local[x]"\ndriver_memory = "512m"\n')
+    with ArchiveWriter(tmp_path / "archive", topic_prefix="shop", encoding="json"):
+        pass
+    mirror = MirrorProcess(config, tmp_path / "out.log", ("--until-caught-up",))
+    mirror.start()
+    assert mirror.wait(START_S) == 3
+    *_, error, following = mirror.tail().splitlines()
+    assert error.startswith("error: Spark does not start: ")
+    assert "'local[x]'" in error
+    assert "check [spark]" in following
 
 
 def test_java_that_was_started_early_ends_if_it_is_not_used(tmp_path: Path) -> None:
