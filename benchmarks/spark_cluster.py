@@ -15,6 +15,8 @@ from replicator.operations.stack.process import Child, free_port, spawn, wait_un
 _HOST = "127.0.0.1"
 _MEMORY = "1g"
 """What a worker gives to its executor, which is Spark's default for the heap of one."""
+_DAEMONS = "SPARK_DAEMON_JAVA_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Master and workers do little: they should start fast."""
 _START_S, _END_S = 120.0, 20.0
 
 
@@ -68,7 +70,9 @@ def _started(stack: ExitStack, log: Path, name: str, *arguments: str) -> Child:
     assert spec.origin is not None
     program = str(Path(spec.origin).parent / "bin" / "spark-class")
     java = f"JAVA_HOME={find_java().resolve().parent.parent}"
-    child = spawn(["env", java, program, f"org.apache.spark.deploy.{name}", "--host", _HOST, *arguments], log)
+    child = spawn(
+        ["env", java, _DAEMONS, program, f"org.apache.spark.deploy.{name}", "--host", _HOST, *arguments], log
+    )
     stack.callback(child.stop, _END_S)
     return child
 

@@ -27,6 +27,7 @@ master = "{master}"
 driver_memory = "512m"
 [spark.conf]
 "spark.cores.max" = "{workers}"
+"spark.scheduler.maxRegisteredResourcesWaitingTime" = "300s"
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.extraJavaOptions" = "{java}"
 "spark.executor.extraJavaOptions" = "{java}"
