@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
+import pyspark
 import requests
 
 from replicator.jvm.jars import find_java
@@ -65,10 +65,7 @@ def spark_cluster(folder: Path, workers: int) -> Iterator[SparkCluster]:
 
 def _started(stack: ExitStack, log: Path, name: str, *arguments: str) -> Child:
     """Start a process of the cluster, which ends with its executors when `stack` is closed."""
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    program = str(Path(spec.origin).parent / "bin" / "spark-class")
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     java = f"JAVA_HOME={find_java().resolve().parent.parent}"
     child = spawn(
         ["env", java, _DAEMONS, program, f"org.apache.spark.deploy.{name}", "--host", _HOST, *arguments], log
