@@ -120,6 +120,7 @@ def test_mirror_equals_the_source_on_a_cluster_of_two_workers(
     extra = f"""
 [apply]
 strategy = "{strategy}"
+driver_max_events = 0
 [spark]
 master = "local-cluster[2,1,1024]"
 driver_memory = "1g"
