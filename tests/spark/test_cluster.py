@@ -7,9 +7,11 @@ from pathlib import Path
 from benchmarks.spark_cluster import spark_cluster
 from replicator.config import Config, load
 from replicator.lake.reading.reader import open_catalog
-from replicator.sources.archive import ArchiveWriter, Event
+from replicator.sources.archive.format import Event
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
 from tests.oracle.model import Source
+from tests.support.archived_events import append_event
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.lake_harness import FAST_SPARK
 from tests.support.mirror import START_S, MirrorProcess
@@ -66,7 +68,7 @@ def archive(folder: Path, source: Source) -> None:
         with ArchiveWriter(folder, topic_prefix="shop", encoding="json") as writer:
             for time, r in enumerate(records[start : start + 40], start):
                 offset = writer.end_offset(r.topic, r.partition) or 0
-                writer.append(Event(r.topic, r.partition, offset, time, r.key, r.value, ()))
+                append_event(writer, Event(r.topic, r.partition, offset, time, r.key, r.value, ()))
 
 
 def drained(folder: Path, master: str) -> Config:

@@ -15,7 +15,7 @@ import pytest
 
 from replicator.errors import JavaGone
 from replicator.jvm.launch import early_java
-from replicator.sources.archive import ArchiveWriter
+from replicator.sources.archive.writer import ArchiveWriter
 from tests.support.config import minimal_config
 from tests.support.config_files import ARCHIVE_MIRROR
 from tests.support.mirror import START_S, MirrorProcess, family
