@@ -147,8 +147,8 @@ def lines_of(status: MirrorStatus, capsys: pytest.CaptureFixture[str]) -> list[s
 @pytest.mark.parametrize(
     ("status", "first"),
     [
-        (run_of("killed"), r"shop: NOT RUNNING since \d\d:\d\d:\d\d \(process 4711 was killed\)"),
-        (run_of("ended"), r"shop: NOT RUNNING since \d\d:\d\d:\d\d"),
+        (run_of("killed"), r"shop: NOT RUNNING since (?:\S+ )?\d\d:\d\d:\d\d \(process 4711 was killed\)"),
+        (run_of("ended"), r"shop: NOT RUNNING since (?:\S+ )?\d\d:\d\d:\d\d"),
         (
             MirrorStatus("shop", "shop", (), (), {}, 0, None, run=RunStatus("unknown")),
             "shop: NOT RUNNING on this machine, where it has never run",
