@@ -130,14 +130,14 @@ class KafkaAdmin:
         }
         options = {**QUICK_START, **log.client_options(), **QUIET, **own}
         if "reconnect.backoff.ms" not in log.options:
-            # So each request includes an attempt to connect, which tells why it fails.
+            # So each request includes an attempt to connect.
             options.setdefault("reconnect.backoff.max.ms", max(round(self._timeout_s * 250), 100))
         with kafka_errors(self._servers):
             return AdminClient(options)
 
     def connect(self) -> None:
         """Open the first connection, and give up early if no broker accepts one."""
-        self._forget_attempts()
+        # Attempts since the client was created count: that all brokers are down is said only once.
         with self._errors():
             try:
                 self._client.list_topics(timeout=min(_REFUSED_S, self._timeout_s))

@@ -151,3 +151,25 @@ def test_option_of_the_user_precedes_that_of_a_quick_start(monkeypatch: pytest.M
     assert [found["reconnect.backoff.ms"] for found in given] == [20, "70"]
     # The client refuses a maximum below the first value.
     assert [found.get("reconnect.backoff.max.ms") for found in given] == [250, None]
+
+
+def test_brokers_that_refused_before_the_first_request_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options: dict[str, Any] = {}
+    timeouts: list[float] = []
+
+    def list_topics(timeout: float) -> SimpleNamespace:
+        timeouts.append(timeout)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def client(given: dict[str, Any]) -> SimpleNamespace:
+        options.update(given)
+        return SimpleNamespace(list_topics=list_topics, poll=lambda _: 0)
+
+    monkeypatch.setattr("replicator.sources.kafka.admin.AdminClient", client)
+    admin = KafkaAdmin(log("b:1"), timeout_s=20)
+    options["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    with pytest.raises(LogUnavailable):
+        admin.connect()
+    assert timeouts == [1.0]
