@@ -36,6 +36,8 @@ Memory = Annotated[str, typer.Option(help="Heap of the engine's driver, and of F
 Bootstrap = Annotated[
     str | None, typer.Option(help="A broker to use; by default one is started, with its data in the cache.")
 ]
+WarmRuns = Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")]
+Small = Annotated[bool, typer.Option(help="A log of 30,000 events, to try the benchmark itself.")]
 _STRATEGIES = list(STRATEGIES)
 _LAYOUTS = ["one", "many"]
 _DIFFERENCES = [0, 1, 100, 10_000]
@@ -64,8 +66,8 @@ def drain(  # noqa: PLR0917 - typer calls it, by name
     ] = _LAYOUTS,
     flink: Annotated[bool, typer.Option(help="Run Flink beside it.")] = True,
     cold: Annotated[bool, typer.Option(help="Run cold processes too.")] = True,
-    warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")] = 2,
-    small: Annotated[bool, typer.Option(help="A log of 30,000 events, to try the benchmark itself.")] = False,
+    warm_runs: WarmRuns = 2,
+    small: Small = False,
     driver_memory: Memory = "4g",
     bootstrap: Bootstrap = None,
     results: Results = _RESULTS,
@@ -80,8 +82,8 @@ def drain(  # noqa: PLR0917 - typer calls it, by name
 @app.command()
 def cluster(
     workers: Annotated[str, typer.Option(help="Numbers of workers, each with one core.")] = "1,2,4",
-    warm_runs: Annotated[int, typer.Option(min=1, help="Measured runs in a warm process.")] = 2,
-    small: Annotated[bool, typer.Option(help="A log of 30,000 events, to try the benchmark itself.")] = False,
+    warm_runs: WarmRuns = 2,
+    small: Small = False,
     driver_memory: Memory = "4g",
     bootstrap: Bootstrap = None,
     results: Results = _RESULTS,

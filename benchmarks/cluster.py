@@ -15,7 +15,7 @@ from benchmarks.broker import broker, cache_folder
 from benchmarks.drain import layouts
 from benchmarks.engine import Target
 from benchmarks.load import Load, ensure, read_once
-from benchmarks.processes import StealMeter, Usage
+from benchmarks.processes import StealMeter, Usage, typical
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.spark_cluster import spark_cluster
 
@@ -50,15 +50,10 @@ class Case:
     warm: tuple[Usage, ...]
     stolen: float
 
-    @property
-    def typical(self) -> Usage:
-        """Return the median of the runs by time (of two, the slower)."""
-        return sorted(self.warm, key=lambda usage: usage.seconds)[len(self.warm) // 2]
-
     def row(self, events: int) -> tuple[object, ...]:
         """Return the row of the table."""
         where = f"{self.workers} worker(s)" if self.workers else "local[1]"
-        usage = self.typical
+        usage = typical(self.warm)
         return (
             f"{where}{' + changelog' if self.changelog else ''}",
             usage.seconds,
@@ -141,7 +136,7 @@ def _goals(cases: Sequence[Case]) -> list[Goal]:
 
     One more is for the driver.
     """
-    seconds = {(case.workers, case.changelog): case.typical.seconds for case in cases if case.workers}
+    seconds = {(case.workers, case.changelog): typical(case.warm).seconds for case in cases if case.workers}
     return [
         Goal(
             f"{workers} workers{', with changelog' if changelog else ''}, events/s, times those of {workers // 2}",

@@ -13,7 +13,7 @@ from benchmarks.broker import broker_and_registry, cache_folder
 from benchmarks.engine import Target
 from benchmarks.load import Load, ensure, read_once
 from benchmarks.peers import flink
-from benchmarks.processes import StealMeter, Usage
+from benchmarks.processes import StealMeter, Usage, typical
 from benchmarks.report import CONSOLE, Goal, save, show, show_goals
 from benchmarks.workload import Layout
 
@@ -50,11 +50,6 @@ class Case:
         """Return the name for tables."""
         return f"{self.engine}{' + changelog' if self.changelog else ''}"
 
-    @property
-    def typical_warm(self) -> Usage:
-        """Return the median of the warm runs by time (of two, the slower)."""
-        return sorted(self.warm, key=lambda usage: usage.seconds)[len(self.warm) // 2]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -73,7 +68,7 @@ class Outcome:
 
     def row(self) -> tuple[object, ...]:
         """Return the row of the table."""
-        warm, cold = self.case.typical_warm, self.case.cold
+        warm, cold = typical(self.case.warm), self.case.cold
         return (
             self.case.name,
             cold.seconds if cold else None,
@@ -254,7 +249,7 @@ def _goals(outcomes: Sequence[Outcome]) -> list[Goal]:
     if not peers or len(ours) < 2:
         return []
     peer, mirror, full = peers[0], ours[False], ours[True]
-    mirrored, logged, theirs = mirror.case.typical_warm, full.case.typical_warm, peer.case.typical_warm
+    mirrored, logged, theirs = typical(mirror.case.warm), typical(full.case.warm), typical(peer.case.warm)
     goals = [
         Goal(
             "mirror only, warm, events/s, times Flink's",

@@ -28,6 +28,11 @@ class Usage:
     peak_rss: int
 
 
+def typical(runs: Sequence[Usage]) -> Usage:
+    """Return the median of runs by time (of two, the slower)."""
+    return sorted(runs, key=lambda usage: usage.seconds)[len(runs) // 2]
+
+
 class StealMeter:
     """Measures the share of this machine's CPU time that its host gave to other machines.
 
