@@ -18,7 +18,6 @@ from replicator.model.document import parse_json
 from replicator.operations.record_events import (
     Messages,
     by_partition,
-    events_of,
     offset_of,
     partition_of,
     records_of,
@@ -30,7 +29,7 @@ from replicator.operations.record_rows import (
     await_main_connector,
     lacking_tables,
 )
-from replicator.sources.archive.format import Encoding, Event, Manifest, PartitionKey
+from replicator.sources.archive.format import Encoding, Manifest, PartitionKey
 from replicator.sources.archive.pending import Records
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import Storage, open_storage
@@ -42,6 +41,9 @@ from replicator.sources.kafka.schema_registry import HEADER_BYTES, Registry, wri
 
 _AT_ONCE: Final = 500
 """Number of messages that are taken from the client at once; see `sources.kafka.worker_reads`."""
+_CHECKED_AT_ONCE: Final = 5_000
+_CHECKED_BYTES: Final = 16 << 20
+"""Number of messages that are checked at once, and their size: few take as long as many."""
 _LEAST_EVENT_BYTES: Final = 512
 """An event in memory takes about this much besides its key and value, so small events count as this large."""
 
@@ -74,11 +76,11 @@ class RewrittenTopics:
     """Topics that are written again for each recording, with the same events at the same offsets.
 
     Attributes:
-        check: called with each event in the order of its partition before it is archived; raises if it refuses it.
+        check: called with the next events of a partition before they are archived; raises if it refuses one.
         from_beginning: whether events that the archive has are read too, for `check`.
     """
 
-    check: Callable[[Event], None]
+    check: Callable[[PartitionKey, Records], None]
     from_beginning: bool
 
 
@@ -306,7 +308,7 @@ class _Source:
     def poll(self) -> Messages:
         """Return some messages; none after half a second without any. Advances `ends`."""
         with kafka_errors(self._servers):
-            polled: list[Message] = self._consumer.consume(_AT_ONCE, timeout=0.5)
+            polled = self._consumed()
         messages = polled
         if any(map(Message.error, polled)):
             messages = [message for message in polled if not self._is_end(message)]
@@ -314,6 +316,16 @@ class _Source:
         for key, some in found.items():
             self._advance(key, offset_of(some[-1]) + 1)
         self._check_patience(bool(polled))
+        return found
+
+    def _consumed(self) -> list[Message]:
+        found: list[Message] = self._consumer.consume(_AT_ONCE, timeout=0.5)
+        if self.rewritten is not None:
+            size, more = sum(map(len, found)), found
+            while more and len(found) < _CHECKED_AT_ONCE and size < _CHECKED_BYTES:
+                more = self._consumer.consume(_AT_ONCE, timeout=0.1)
+                size += sum(map(len, more))
+                found += more
         return found
 
     def _is_end(self, message: Message) -> bool:
@@ -414,25 +426,24 @@ class _Recorder:
 
     def _append(self, writer: ArchiveWriter, found: Messages, until_caught_up: bool) -> None:
         for key, messages in found.items():
-            records = records_of(self._wanted(key, messages, until_caught_up))
+            records = self._wanted(key, messages, until_caught_up)
             self._keep_schemas(writer, records)
             writer.extend(*key, records)
             self._events += len(records)
             self._bytes += records.size
         self._on_progress(self._progress())
 
-    def _wanted(
-        self, key: PartitionKey, messages: Sequence[Message], until_caught_up: bool
-    ) -> Sequence[Message]:
-        """Return those messages that the archive lacks, once `rewritten` has checked them and the others."""
+    def _wanted(self, key: PartitionKey, messages: Sequence[Message], until_caught_up: bool) -> Records:
+        """Return those events that the archive lacks, once `rewritten` has checked them and the others."""
         target, archived = self._source.targets[key], self._source.archived[key]
         if until_caught_up and self._source.ends[key] > target:
             messages = [message for message in messages if offset_of(message) < target]
+        records = records_of(messages)
         if (rewritten := self._source.rewritten) is not None:
-            for event in events_of(key, records_of(messages)):
-                rewritten.check(event)
-            messages = [message for message in messages if offset_of(message) >= archived]
-        return messages
+            rewritten.check(key, records)
+            if records.offsets and records.offsets[0] < archived:
+                return records_of([message for message in messages if offset_of(message) >= archived])
+        return records
 
     def _keep_schemas(self, writer: ArchiveWriter, records: Records) -> None:
         """Archive the writer schemas of events in Avro too, so that the archive can be read without a registry.

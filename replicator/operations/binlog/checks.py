@@ -9,20 +9,56 @@ the schema-change topic has the text and no definition.
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+
+from replicator.decode.schemas.versions import Places
 from replicator.errors import BinlogError
 from replicator.model.events import RawRecord
+from replicator.model.position import FILE_SHIFT, MOST_POS, binlog_number
 from replicator.model.table import TableId
-from replicator.sources.archive.format import Event, PartitionKey
-from replicator.sources.archive.positions import EventPosition, PositionReader
+from replicator.sources.archive.format import PartitionKey
+from replicator.sources.archive.pending import Records
+from replicator.sources.archive.positions import PositionReader
 from replicator.sources.binlog.scan import BinlogFile
 
 _RUN_HEADER: Final = "__debezium.context.runId"
 """Debezium's header with the id of the connector's task, which is another one after each start."""
 
-_Last = tuple[EventPosition, bytes | None]
+_Longs = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Those events of a partition that have a position, in their order: columns of one length.
+
+    Attributes:
+        offsets, keys: of the events.
+        places: file and offset in the binlog, packed as in `PackedPosition`.
+        rows: number of the row among those of the place.
+    """
+
+    offsets: Sequence[int]
+    keys: Sequence[bytes | None]
+    places: _Longs
+    rows: _Longs
+
+    def after(self, earlier: "_Placed") -> "_Placed":
+        """Return these events after earlier ones."""
+        return _Placed(
+            [*earlier.offsets, *self.offsets],
+            [*earlier.keys, *self.keys],
+            np.concatenate([earlier.places, self.places]),
+            np.concatenate([earlier.rows, self.rows]),
+        )
+
+    def last(self) -> "_Placed":
+        """Return the last event."""
+        return _Placed(self.offsets[-1:], self.keys[-1:], self.places[-1:].copy(), self.rows[-1:].copy())
 
 
 class EventOrder:
@@ -35,49 +71,92 @@ class EventOrder:
     Args:
         files: the imported files.
         schema_topic: the topic of schema changes, of which one statement may have several.
+        sources: reads the source blocks of many events.
     """
 
-    def __init__(self, files: Iterable[BinlogFile], schema_topic: str) -> None:
-        self._compressed: Collection[str] = {file.name for file in files if file.compressed}
+    def __init__(
+        self,
+        files: Iterable[BinlogFile],
+        schema_topic: str,
+        sources: Callable[[pa.BinaryArray], Mapping[str, pa.Array]],
+    ) -> None:
+        self._files = {binlog_number(file.name): file for file in files}
+        self._compressed = [number for number, file in self._files.items() if file.compressed]
         self._schema_topic = schema_topic
-        self._last: dict[PartitionKey, _Last] = {}
+        self._sources = sources
+        self._last: dict[PartitionKey, _Placed] = {}
         self._run: bytes | None = None
         self._positions = PositionReader()
 
-    def check(self, event: Event) -> None:
-        """Check the next event of a partition.
+    def check(self, partition: PartitionKey, records: Records) -> None:
+        """Check the next events of a partition.
 
         Raises:
-            BinlogError: it is, or may be, an event that was written before.
+            BinlogError: one of them is, or may be, an event that was written before.
         """
-        self._check_run(event)
-        position = self._positions.read(event.value)
-        if position is None:
+        self._check_run(partition, records)
+        placed = self._placed(records)
+        if not placed.offsets:
             return
-        partition = event.topic, event.partition
-        last = self._last.get(partition)
-        if last is not None and self._is_repeated(event, position, last):
-            raise _repeated(event, f"{position.file}:{position.pos} comes after {last[0].file}:{last[0].pos}")
-        self._last[partition] = position, event.key
+        if (before := self._last.get(partition)) is not None:
+            placed = placed.after(before)
+        repeated = min(self._repeated(partition, placed), default=None)
+        if repeated is not None:
+            this, last = (self._shown(int(placed.places[i])) for i in (repeated, repeated - 1))
+            raise _repeated(partition, placed.offsets[repeated], f"{this} comes after {last}")
+        self._last[partition] = placed.last()
 
-    def _check_run(self, event: Event) -> None:
-        run = next((value for name, value in event.headers if name == _RUN_HEADER), None)
-        if run is not None and self._run not in (None, run):
-            raise _repeated(event, "the connector was started a second time")
-        self._run = run or self._run
+    def _check_run(self, partition: PartitionKey, records: Records) -> None:
+        for headers in dict.fromkeys(records.headers):
+            run = next((value for name, value in headers if name == _RUN_HEADER), None)
+            if run is not None and self._run not in (None, run):
+                offset = records.offsets[records.headers.index(headers)]
+                raise _repeated(partition, offset, "the connector was started a second time")
+            self._run = run or self._run
 
-    def _is_repeated(self, event: Event, position: EventPosition, last: _Last) -> bool:
-        before, key = last
-        if position.key != before.key:
-            return position.key < before.key
-        if position.file in self._compressed or event.topic == self._schema_topic:
-            return False
-        return position.row < before.row or (position.row == before.row and event.key == key)
+    def _placed(self, records: Records) -> _Placed:
+        given = [i for i, value in enumerate(records.values) if value]
+        places = Places.of(self._sources(pa.array([records.values[i] for i in given], pa.binary())))
+        if places.is_known.all():
+            return _Placed(
+                [records.offsets[i] for i in given], [records.keys[i] for i in given], places.key, places.row
+            )
+        read = {i: self._positions.read(records.values[i]) for i in given}
+        known = {i: position for i, position in read.items() if position is not None}
+        return _Placed(
+            [records.offsets[i] for i in known],
+            [records.keys[i] for i in known],
+            np.array([position.key for position in known.values()], np.int64),
+            np.array([position.row for position in known.values()], np.int64),
+        )
+
+    def _repeated(self, partition: PartitionKey, placed: _Placed) -> Iterator[int]:
+        """Yield the indices of events that do not follow the one before them."""
+        places, rows, keys = placed.places, placed.rows, placed.keys
+        earlier = places[1:] < places[:-1]
+        same = (places[1:] == places[:-1]) & ~np.isin(places[1:] >> FILE_SHIFT, self._compressed)
+        if partition[0] == self._schema_topic:
+            same[:] = False
+        yield from _after(earlier | (same & (rows[1:] < rows[:-1])))
+        again = _after(same & (rows[1:] == rows[:-1]))
+        yield from (i for i in again if keys[i] == keys[i - 1])
+
+    def _shown(self, place: int) -> str:
+        number = place >> FILE_SHIFT
+        file = self._files.get(number)
+        return f"{number if file is None else file.name}:{place & MOST_POS}"
 
 
-def _repeated(event: Event, reason: str) -> BinlogError:
+def _after(pairs: np.ndarray[Any, np.dtype[np.bool_]]) -> list[int]:
+    """Return the indices of the second events of pairs of neighbours."""
+    found: list[int] = (np.flatnonzero(pairs) + 1).tolist()
+    return found
+
+
+def _repeated(partition: PartitionKey, offset: int, reason: str) -> BinlogError:
+    topic, number = partition
     return BinlogError(
-        f"Debezium wrote events twice, at {event.topic}-{event.partition} offset {event.offset}: {reason}",
+        f"Debezium wrote events twice, at {topic}-{number} offset {offset}: {reason}",
         "repeat the command: the archive has only events from before that one, and is continued",
     )
 

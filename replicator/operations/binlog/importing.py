@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from replicator.config import Config, KafkaLog
+from replicator.decode.json.parser import JsonParser
 from replicator.errors import BinlogError, UsageError
 from replicator.locks import FileLock, LockHeld
 from replicator.model.common import ShowProgress, has_wildcard, matches
@@ -21,8 +22,10 @@ from replicator.operations.binlog.checks import EventOrder, SkippedStatements
 from replicator.operations.binlog.definitions import Definitions, from_file, without_file
 from replicator.operations.binlog.scratch import Scratch, ScratchFolder, scratch_config, topic_prefix
 from replicator.operations.record import RecordProgress, RecordTimes, RewrittenTopics, record
-from replicator.sources.archive.format import Event
+from replicator.operations.record_events import events_of
+from replicator.sources.archive.format import PartitionKey
 from replicator.sources.archive.origin import Origin, save_origin
+from replicator.sources.archive.pending import Records
 from replicator.sources.archive.reader import find_manifest
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.archive.writer import MAX_BYTES
@@ -155,12 +158,15 @@ class _Import:
             compressed = any(file.compressed for file in scanned.files)
             own = scratch_config(self._config, scratch.endpoints, compressed=compressed)
             scratch.start_connector(own)
-            order = EventOrder(scanned.files, topic_prefix(self._config))
-            skipped = SkippedStatements(topic_prefix(self._config), self._changed(scanned))
+            schema_topic = topic_prefix(self._config)
+            order = EventOrder(scanned.files, schema_topic, JsonParser(own.log.flattened).sources)
+            skipped = SkippedStatements(schema_topic, self._changed(scanned))
 
-            def check(event: Event) -> None:
-                order.check(event)
-                skipped.check(event)
+            def check(partition: PartitionKey, records: Records) -> None:
+                order.check(partition, records)
+                if partition[0] == schema_topic:
+                    for event in events_of(partition, records):
+                        skipped.check(event)
 
             # Debezium writes the same events again, from the first file on, into the topics of another broker.
             topics = RewrittenTopics(check, from_beginning=not is_new)

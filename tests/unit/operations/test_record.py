@@ -23,7 +23,8 @@ from replicator.operations.record import (
     record,
     recorded_topics,
 )
-from replicator.sources.archive.format import Event
+from replicator.sources.archive.format import PartitionKey
+from replicator.sources.archive.pending import Records
 from replicator.sources.archive.reader import ArchiveReader
 from replicator.sources.archive.storage import open_storage
 from replicator.sources.archive.writer import ArchiveWriter
@@ -153,7 +154,7 @@ def test_record_archives_nothing_of_a_topic_that_is_recreated_meanwhile(
 
 
 def test_record_refuses_rewritten_topics_with_fewer_events_than_the_archive(tmp_path: Path) -> None:
-    topics = RewrittenTopics(lambda _: None, from_beginning=True)
+    topics = RewrittenTopics(lambda *_: None, from_beginning=True)
     for events in (2, 1):
         broker = MockBroker()
         log = {"kind": "kafka", "bootstrap_servers": broker.servers, "topic_prefix": "shop"}
@@ -171,9 +172,10 @@ def test_record_refuses_rewritten_topics_with_fewer_events_than_the_archive(tmp_
 def test_record_checks_all_events_of_rewritten_topics_and_appends_the_new_ones(tmp_path: Path) -> None:
     seen: list[int] = []
 
-    def check(event: Event) -> None:
-        seen.append(event.offset)
-        if event.value == b"bad":
+    def check(partition: PartitionKey, records: Records) -> None:
+        assert partition == ("shop.shop.t", 0)
+        seen.extend(records.offsets)
+        if b"bad" in records.values:
             raise BinlogError("refused", "repeat")
 
     topics = RewrittenTopics(check, from_beginning=True)
