@@ -4,7 +4,7 @@ Records are columns of Arrow: partition, offset, timestamp, key and value.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from replicator.decode.records import SparkRecords, each_part, values_of, withou
 from replicator.decode.row_images import Images, images
 from replicator.decode.schemas.versions import Mask, Places, is_in_range
 from replicator.model.commit_marker import OffsetRange
+from replicator.sources.change_log import PREFIX
 
 _MOST_ROWS: Final = 20_000
 _MOST_BYTES: Final = 64 << 20
@@ -48,7 +49,10 @@ class Decoder:
 
     def decode(self, records: pa.Table) -> pa.Table:
         """Return the decoded frame of records; tombstones are omitted, and the others keep their order."""
-        schema = self.schema
+        schema, prefix = self.schema, (records.schema.metadata or {}).get(PREFIX)
+        if prefix is not None:
+            of_payloads = replace(self, decoding=self.decoding.of_payloads(prefix.decode()))
+            return of_payloads.decode(records.replace_schema_metadata())
         found = [self._decode_piece(piece, schema) for piece in _pieces(records)]
         return pa.concat_tables([schema.empty_table(), *found])
 

@@ -1,6 +1,6 @@
 """How records of a table are decoded: their writer schemas, and the schema to which they are decoded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replicator.model.batch_stats import UNKNOWN_SCHEMA
 from replicator.model.table import Column, TableSchema
@@ -48,3 +48,13 @@ class Decoding:
     target: TableSchema
     for_changelog: bool
     undecodable: str = UNKNOWN_SCHEMA
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What events begin with that carry their schema."""
+        return tuple({writer.schema_prefix: None for writer in self.writer_schemas if writer.schema_prefix})
+
+    def of_payloads(self, prefix: str) -> "Decoding":
+        """Return how the payloads of those events are decoded that begin with a prefix."""
+        writers = (w for w in self.writer_schemas if w.schema_prefix == prefix)
+        return replace(self, writer_schemas=tuple(replace(w, schema_prefix="") for w in writers))

@@ -51,6 +51,8 @@ class SparkRecords:
     spark: SparkSession
     log: ChangeLog
     ranges: Sequence[OffsetRange]
+    prefixes: Sequence[str] = ()
+    """What events begin with of which the functions can also take the payloads; see `sources.change_log.PREFIX`."""
 
     def summarized(self, summary: Summary, schema: pa.Schema) -> pa.Table:
         return self.run(partial(each_part, partial(_of_events, summary)), schema).toArrow()
@@ -58,24 +60,30 @@ class SparkRecords:
     def run(self, function: OfTask, schema: pa.Schema) -> DataFrame:
         """Return the rows, of `schema`, of a function that gets all records of a Spark task, a part at a time. Lazy."""
         tasks = self.spark.sparkContext.defaultParallelism
-        return run_on_parts(self.spark, self.log.parts(self.ranges, tasks), function, schema)
+        parts = self.log.parts(self.ranges, tasks)
+        return run_on_parts(self.spark, parts, function, schema, prefixes=self.prefixes)
 
 
 def run_on_parts(
-    spark: SparkSession, parts: Sequence[LogPart], function: OfTask, schema: pa.Schema
+    spark: SparkSession,
+    parts: Sequence[LogPart],
+    function: OfTask,
+    schema: pa.Schema,
+    *,
+    prefixes: Sequence[str] = (),
 ) -> DataFrame:
     """Return the rows, of `schema`, of a function that gets the records of each part of a log. Lazy."""
     # One row for each task: the number of its part.
     numbers = spark.range(0, len(parts), 1, max(len(parts), 1))
-    return run_in_workers(numbers, partial(_read_parts, tuple(parts), function), schema)
+    return run_in_workers(numbers, partial(_read_parts, tuple(parts), prefixes, function), schema)
 
 
 def _read_parts(
-    parts: Sequence[LogPart], function: OfTask, numbers: Iterable[pa.RecordBatch]
+    parts: Sequence[LogPart], prefixes: Sequence[str], function: OfTask, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from function(parts[number]())
+            yield from function(parts[number](prefixes))
 
 
 def run_in_workers(frame: DataFrame, function: OfTask, schema: pa.Schema) -> DataFrame:

@@ -1,6 +1,6 @@
 """Define the interface between the engine and any kind of change log."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -24,8 +24,20 @@ RECORDS: Final = pa.schema(
 """Records of one topic; `timestamp` in milliseconds."""
 
 
-LogPart = Callable[[], Iterator[pa.RecordBatch]]
-"""Yields a part of a log (see RECORDS) in offset order; it can be pickled."""
+PREFIX: Final = b"prefix"
+"""A batch with this key in its metadata has the payloads of events in JSON which begin with that text: what follows the
+text, without the last byte."""
+
+
+class LogPart(Protocol):
+    """A part of a log; it can be pickled."""
+
+    def __call__(self, prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield the records in offset order; see RECORDS.
+
+        Of events that begin with one of `prefixes`, it may yield the payloads only; see PREFIX.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class PartsLog:
         return [partial(_batches, part) for part in self._parts]
 
 
-def _batches(part: pa.Table) -> Iterator[pa.RecordBatch]:
+def _batches(part: pa.Table, _prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     yield from part.to_batches()
 
 

@@ -65,7 +65,7 @@ class DividedLog(ArchiveChangeLog):
         return [partial(_batches, records.take(list(range(i, len(records), 2)))) for i in range(2)]
 
 
-def _batches(records: pa.Table) -> Iterator[pa.RecordBatch]:
+def _batches(records: pa.Table, _prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     yield from records.to_batches()
 
 

@@ -90,5 +90,5 @@ class MemoryTopics(KafkaTopics):
         """Do nothing."""
 
 
-def _batches(records: pa.Table) -> Iterator[pa.RecordBatch]:
+def _batches(records: pa.Table, _prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
     yield from records.to_batches()

@@ -102,7 +102,8 @@ def _begin_following(segment: Segment, writing: WorkerWriting) -> None:
 
 def _run(context: MirrorContext, ranges: tuple[OffsetRange, ...], writing: WorkerWriting) -> pa.Table:
     try:
-        return SparkRecords(context.spark, context.log, ranges).run(writing, RESULT).toArrow()
+        prefixes = writing.decoder.decoding.prefixes
+        return SparkRecords(context.spark, context.log, ranges, prefixes).run(writing, RESULT).toArrow()
     except BaseException:
         writing.remove_files()
         raise

@@ -33,8 +33,8 @@ class ArchivePart:
     shares: tuple[FileShare, ...]
     ranges: tuple[OffsetRange, ...]
 
-    def __call__(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the ranges, as `RECORDS`.
+    def __call__(self, prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        """Yield the records of the ranges, as `RECORDS`. Values are whole.
 
         Raises:
             ArchiveError: a file is missing or damaged.

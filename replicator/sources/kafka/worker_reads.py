@@ -1,7 +1,7 @@
 """Read Kafka in Spark's Python workers: there, records do not pass through Java, which costs more than reading them."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from replicator.errors import LogUnavailable
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.change_log import RECORDS
+from replicator.sources.change_log import PREFIX, RECORDS
 from replicator.sources.kafka.admin import PATIENT_S, QUICK_START, kafka_errors
 from replicator.sources.kafka.messages import CONSUMER_OPTIONS, HEADERS, headers_of, is_end, reading_ahead
 
@@ -36,8 +36,11 @@ class KafkaPart:
     ranges: tuple[OffsetRange, ...]
     with_headers: bool = False
 
-    def __call__(self) -> Iterator[pa.RecordBatch]:
+    def __call__(self, prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the records, as `RECORDS` with `HEADERS` if wanted.
+
+        Of values that begin with one of `prefixes`, it yields the payloads (see `PREFIX`) where neighbours do so too: a
+        schema in each event is most of it, and Python would copy it thrice.
 
         Raises:
             LogUnavailable: Kafka does not answer.
@@ -45,17 +48,13 @@ class KafkaPart:
         """
         servers = str(self.options["bootstrap.servers"])
         options = {**QUICK_START, **reading_ahead(self.options), **CONSUMER_OPTIONS}
+        begins = [prefix.encode() for prefix in prefixes]
         with kafka_errors(servers), closing(Consumer(options)) as consumer:
-            found, rows, size = list[pa.RecordBatch](), 0, 0
-            for r in self.ranges:
-                for messages in _messages(consumer, r, servers):
-                    found.append(_batch(r.partition, messages, with_headers=self.with_headers))
-                    rows, size = rows + len(messages), size + found[-1].nbytes
-                    if rows >= _BATCH or size >= _BATCH_BYTES:
-                        yield pa.concat_batches(found)
-                        found, rows, size = [], 0, 0
-            if found:
-                yield pa.concat_batches(found)
+            yield from _gathered(
+                _batch(r.partition, messages, begins, with_headers=self.with_headers)
+                for r in self.ranges
+                for messages in _messages(consumer, r, servers)
+            )
 
 
 def _messages(consumer: Consumer, r: OffsetRange, servers: str) -> Iterator[list[Message]]:
@@ -86,18 +85,49 @@ def _messages(consumer: Consumer, r: OffsetRange, servers: str) -> Iterator[list
                 yield inside
 
 
-def _batch(partition: int, messages: Sequence[Message], *, with_headers: bool) -> pa.RecordBatch:
+def _gathered(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join neighbours to batches of a good size."""
+    found, rows, size = list[pa.RecordBatch](), 0, 0
+    for piece in pieces:
+        if found and piece.schema.metadata != found[0].schema.metadata:
+            yield pa.concat_batches(found)
+            found, rows, size = [], 0, 0
+        found.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+        if rows >= _BATCH or size >= _BATCH_BYTES:
+            yield pa.concat_batches(found)
+            found, rows, size = [], 0, 0
+    if found:
+        yield pa.concat_batches(found)
+
+
+def _batch(
+    partition: int, messages: Sequence[Message], prefixes: Iterable[bytes], *, with_headers: bool
+) -> pa.RecordBatch:
+    values, prefix = _payloads(list(map(Message.value, messages)), prefixes)
     columns: list[pa.Array] = [
         pa.repeat(pa.scalar(partition, pa.int32()), len(messages)),
         pa.array(list(map(Message.offset, messages)), pa.int64()),
         pa.array([m.timestamp()[1] for m in messages], pa.int64()),
         pa.array(list(map(Message.key, messages)), pa.binary()),
-        pa.array(list(map(Message.value, messages)), pa.binary()),
+        pa.array(values, pa.binary()),
     ]
-    if not with_headers:
-        return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
-    columns.append(pa.array(map(headers_of, messages), HEADERS.type, size=len(messages)))
-    return pa.RecordBatch.from_arrays(columns, schema=RECORDS.append(HEADERS))
+    schema = RECORDS if prefix is None else RECORDS.with_metadata({PREFIX: prefix})
+    if with_headers:
+        columns.append(pa.array(map(headers_of, messages), HEADERS.type, size=len(messages)))
+        schema = schema.append(HEADERS)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _payloads(
+    values: list[bytes | None], prefixes: Iterable[bytes]
+) -> tuple[list[bytes | None], bytes | None]:
+    """Return the payloads of values, and the prefix that all of them begin with; or the values, if there is none."""
+    for prefix in prefixes:
+        if all(value is None or value.startswith(prefix) for value in values):
+            start = len(prefix)
+            return [None if value is None else value[start:-1] for value in values], prefix
+    return values, None
 
 
 def divided(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:

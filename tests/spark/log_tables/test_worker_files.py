@@ -157,7 +157,9 @@ def _files(folder: Path) -> list[Path]:
     return list(folder.rglob("data/*.parquet"))
 
 
-def _failing(part: LogPart, folder: Path, known: int) -> Iterator[pa.RecordBatch]:
+def _failing(
+    part: LogPart, folder: Path, known: int, _prefixes: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
     yield from part()
     deadline = time.monotonic() + 30
     while len(_files(folder)) == known and time.monotonic() < deadline:

@@ -14,6 +14,7 @@ from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import (
     STRING,
 )
+from replicator.sources.change_log import PREFIX
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event, with_value_schema
 from tests.support.decoding import ID, RANGES, records, rows_of
 
@@ -75,6 +76,28 @@ def test_events_are_decoded_by_the_schema_that_they_contain() -> None:
     assert [r.op for r in rows] == ["t", "c", "c", None, None, None]
     assert [r.bad for r in rows] == [None, None, None, UNDECODABLE, UNDECODABLE, UNDECODABLE]
     assert rows[2].after == {"id": 2, "n": 5}
+
+
+def test_payloads_are_decoded_as_the_events_that_they_are_of() -> None:
+    columns = [ColumnSpec("id", "bigint", False)]
+    newer = [*columns, ColumnSpec("n", "int")]
+    raw = records(
+        with_value_schema(change_event("c", Place(1, 4), "t", after={"id": 1}), columns, "x"),
+        with_value_schema(change_event("c", Place(1, 5), "t", after={"id": 2, "n": 5}), newer, "x"),
+        with_value_schema(change_event("d", Place(1, 6), "t", before={"id": 2, "n": 5}), newer, "x"),
+    )
+    found = SchemaTracker(JsonFormat()).discovery.learn(
+        TableId("shop", "t"), DriverRecords(raw), patient=False
+    )
+    decoder = Decoder(JsonParser(), Decoding(tuple(found), found[-1].schema, True, UNDECODABLE), RANGES)
+    _, prefix = decoder.decoding.prefixes
+    later = raw.slice(1)
+    payloads = [value[len(prefix) : -1] for value in later.column("value").to_pylist()]
+    cut = later.set_column(4, "value", pa.array(payloads, pa.binary())).replace_schema_metadata(
+        {PREFIX: prefix}
+    )
+    assert decoder.decode(cut).equals(decoder.decode(later))
+    assert [row.after for row in rows_of(decoder.decode(cut))] == [{"id": 2, "n": 5}, None]
 
 
 def test_schema_begins_at_its_first_event_with_a_position() -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Message
 from replicator.config import KafkaLog
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.change_log import RECORDS
+from replicator.sources.change_log import PREFIX, RECORDS
 from replicator.sources.kafka import worker_reads
 from replicator.sources.kafka.log import KafkaChangeLog
 from replicator.sources.kafka.messages import HEADERS
@@ -42,6 +42,38 @@ def test_parts_have_each_record_of_the_ranges_once_and_in_order(
     found = [(row["partition"], row["offset"], row["value"]) for rows in read for row in rows]
     wanted = [(r.partition, offset, str(offset).encode()) for r in ranges for offset in range(r.start, r.end)]
     assert found == wanted
+
+
+def test_schemas_of_events_are_left_out_where_neighbours_have_the_same(
+    log: KafkaChangeLog, broker: MockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_reads, "_AT_ONCE", 2)
+    one, two = '{"schema":1,"payload":', '{"schema":2,"payload":'
+    sent = [
+        f"{one}1}}",
+        None,
+        f"{one}2}}",
+        f"{one}3}}",
+        f"{one}4}}",
+        f"{two}5}}",
+        f"{two}6}}",
+        f"{two}7}}",
+        one,
+    ]
+    values = [None if value is None else value.encode() for value in sent]
+    broker.send(TOPIC, *values, partition=1)
+    (part,) = log.parts([OffsetRange(TOPIC, 1, 0, 9)], 1)
+    found = [
+        ((batch.schema.metadata or {}).get(PREFIX), batch.column("value").to_pylist())
+        for batch in part([one, two])
+    ]
+    assert found == [
+        (one.encode(), [b"1", None, b"2", b"3"]),
+        (None, values[4:6]),
+        (two.encode(), [b"6", b"7"]),
+        (one.encode(), [b""]),
+    ]
+    assert [value for batch in part() for value in batch.column("value").to_pylist()] == values
 
 
 def test_part_has_headers_if_they_are_wanted(log: KafkaChangeLog, broker: MockBroker) -> None:
