@@ -283,6 +283,9 @@ def connector_settings(config: Config, endpoints: Endpoints) -> dict[str, str]:
         "connect.keep.alive": "false",
         # The server's heartbeats, of 0.8 times this interval, tell that the end was reached.
         "connect.keep.alive.interval.ms": "1000",
+        # Larger requests cost less.
+        "producer.override.batch.size": str(128 << 10),
+        "producer.override.linger.ms": "20",
         # A producer that sends a request again must not write its events twice.
         "producer.override.enable.idempotence": "true",
     }

@@ -280,7 +280,7 @@ class LocalStack:
             log=str(self.log(part)),
         )
 
-    def _stop(self, parts: Collection[Part]) -> list[Part]:
+    def _stop(self, parts: Collection[Part], *, at_once: bool = False) -> list[Part]:
         state = load_state(self.folder)
         if state is None:
             return []
@@ -293,14 +293,15 @@ class LocalStack:
                 stopped.append(part)
                 with self._saving:
                     save_state(self.folder, state.with_part(replace(state.parts[part], stopping=True)))
-            child.stop(PATIENCE[part])
+            child.stop(0 if at_once else PATIENCE[part])
             state = replace(state, parts={name: kept for name, kept in state.parts.items() if name != part})
             save_state(self.folder, state)
         return stopped
 
     def remove(self) -> None:
-        """Stop all parts and delete the folder with all data."""
-        self.down()
+        """Kill all parts and delete the folder with all data."""
+        with self._locked():
+            self._stop(PARTS, at_once=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _running_state(self) -> StackState:
