@@ -6,7 +6,8 @@ Within it, an event is compared with the beginning of a schema version as follow
 1. If both have GTIDs of one origin and block of numbers, the numbers decide. A replica keeps the GTIDs of what it
    replicates, and the members of a replication group share an origin, and each has its own blocks.
 2. If both have GTIDs, but of another origin or block, source times decide, unless they are at most `CLOCK_MS` apart:
-   then both are probably in one binlog, as in circular replication, and positions decide.
+   then both are probably in one binlog, as in circular replication, and positions decide. Nothing else tells; see
+   decision 53.
 3. If one of them has no GTID, positions decide.
 
 Rows of an initial snapshot belong to no later version than its definition, whatever other servers have executed.
