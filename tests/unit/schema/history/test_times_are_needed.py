@@ -1,7 +1,6 @@
 """Why source times decide between two origins: ordinary stories whose logs are equal but for the times.
 
-Without the times, or an answer of the source, no rule can tell them apart: it decodes events of one story wrongly, or
-must refuse both. See decision 53.
+Without the times, a rule decodes events of one story wrongly, or must refuse both. See decision 53.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,13 +38,11 @@ class Logged:
 
     Attributes:
         version: the number of definitions of the table that the source had executed before it.
-        read: the transactions that the connector had read before; the log does not have them.
     """
 
     position: SourcePosition
     ts_ms: int
     version: int
-    read: frozenset[str | None]
 
     @property
     def start(self) -> VersionStart:
@@ -81,8 +78,7 @@ class Source:
         own.number += 1
         for each in self.servers:
             each.pos += size
-        read = frozenset(x.position.gtid for x in logged)
-        return Logged(position, T0 + MINUTE * len(logged), len(self.definitions), read)
+        return Logged(position, T0 + MINUTE * len(logged), len(self.definitions))
 
 
 def switch_over(s: Source) -> None:
@@ -196,14 +192,3 @@ def test_only_times_tell_two_ordinary_stories_apart(
     # Without times, one of the two is decoded with a wrong definition.
     timeless = [versions(s, [replace(d.start, ts_ms=0) for d in s.definitions]) for s in sources]
     assert timeless[0] == timeless[1]
-
-
-@pytest.mark.parametrize("tale", [tale for *pair, _ in PAIRS for tale in pair])
-def test_the_transactions_read_before_a_statement_would_tell(
-    tale: Tale, members: tuple[str, str, int]
-) -> None:
-    """The connector's own schema history has this set beside each statement; the schema-change topic does not."""
-    source = told(tale, members, 6)
-    for row in source.rows:
-        found = [d for d in source.definitions if row.position.gtid not in d.read]
-        assert len(found) == row.version
