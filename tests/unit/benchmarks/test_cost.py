@@ -78,7 +78,7 @@ def test_longer_trigger_costs_less(parts: Parts) -> None:
         (replace(NOWHERE, changes=1e6, cores=1), "cores of a process"),
         (replace(NOWHERE, tables=10_000, changed=1_000, request=0.03), "changed tables in turn"),
         (
-            replace(NOWHERE, tables=10_000, changed=1_000, request=0.03, threads=64, cores=64),
+            replace(NOWHERE, tables=10_000, changed=1_000, request=0.03, threads=128),
             "Python's lock of a process",
         ),
         (replace(NOWHERE, memory=1), "memory of a process"),
