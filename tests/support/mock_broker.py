@@ -12,7 +12,7 @@ class MockBroker:
         [broker] = self._producer.list_topics(timeout=10).brokers.values()
         self.servers = f"{broker.host}:{broker.port}"
 
-    def send(self, topic: str, *values: bytes, partition: int = 0) -> None:
+    def send(self, topic: str, *values: bytes | None, partition: int = 0) -> None:
         for value in values:
             self._producer.produce(topic, value, partition=partition)
         assert self._producer.flush(10) == 0
