@@ -21,7 +21,7 @@ from replicator.decode.records import SparkRecords, each_part, values_of, withou
 from replicator.decode.row_images import Images, images
 from replicator.decode.schemas.versions import Mask, Places, is_in_range
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.change_log import PREFIX
+from replicator.sources.change_log import SCHEMA_PREFIX
 
 _MOST_ROWS: Final = 20_000
 _MOST_BYTES: Final = 64 << 20
@@ -48,11 +48,15 @@ class Decoder:
         return frame_schema(self.decoding.target, for_changelog=self.decoding.for_changelog)
 
     def decode(self, records: pa.Table) -> pa.Table:
-        """Return the decoded frame of records; tombstones are omitted, and the others keep their order."""
-        schema, prefix = self.schema, (records.schema.metadata or {}).get(PREFIX)
+        """Return the decoded frame of records; tombstones are omitted, and the others keep their order.
+
+        Of records that are payloads (see `SCHEMA_PREFIX`), the frame has these in place of undecodable events.
+        """
+        prefix = (records.schema.metadata or {}).get(SCHEMA_PREFIX)
         if prefix is not None:
             of_payloads = replace(self, decoding=self.decoding.of_payloads(prefix.decode()))
             return of_payloads.decode(records.replace_schema_metadata())
+        schema = self.schema
         found = [self._decode_piece(piece, schema) for piece in _pieces(records)]
         return pa.concat_tables([schema.empty_table(), *found])
 

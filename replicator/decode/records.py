@@ -51,17 +51,19 @@ class SparkRecords:
     spark: SparkSession
     log: ChangeLog
     ranges: Sequence[OffsetRange]
-    prefixes: Sequence[str] = ()
-    """What events begin with of which the functions can also take the payloads; see `sources.change_log.PREFIX`."""
 
     def summarized(self, summary: Summary, schema: pa.Schema) -> pa.Table:
         return self.run(partial(each_part, partial(_of_events, summary)), schema).toArrow()
 
-    def run(self, function: OfTask, schema: pa.Schema) -> DataFrame:
-        """Return the rows, of `schema`, of a function that gets all records of a Spark task, a part at a time. Lazy."""
+    def run(self, function: OfTask, schema: pa.Schema, *, prefixes: Sequence[str] = ()) -> DataFrame:
+        """Return the rows, of `schema`, of a function that gets all records of a Spark task, a part at a time. Lazy.
+
+        Of events that begin with one of `prefixes`, the function may get the payloads only; see
+        `sources.change_log.SCHEMA_PREFIX`.
+        """
         tasks = self.spark.sparkContext.defaultParallelism
         parts = self.log.parts(self.ranges, tasks)
-        return run_on_parts(self.spark, parts, function, schema, prefixes=self.prefixes)
+        return run_on_parts(self.spark, parts, function, schema, prefixes=prefixes)
 
 
 def run_on_parts(

@@ -43,7 +43,8 @@ _AT_ONCE: Final = 500
 """Number of messages that are taken from the client at once; see `sources.kafka.worker_reads`."""
 _CHECKED_AT_ONCE: Final = 5_000
 _CHECKED_BYTES: Final = 16 << 20
-"""Number of messages that are checked at once, and their size: few take as long as many."""
+_GATHER_S: Final = 0.5
+"""Number of messages that are checked at once, their size, and how long they may take: few cost as much as many."""
 _LEAST_EVENT_BYTES: Final = 512
 """An event in memory takes about this much besides its key and value, so small events count as this large."""
 
@@ -321,8 +322,10 @@ class _Source:
     def _consumed(self) -> list[Message]:
         found: list[Message] = self._consumer.consume(_AT_ONCE, timeout=0.5)
         if self.rewritten is not None:
-            size, more = sum(map(len, found)), found
-            while more and len(found) < _CHECKED_AT_ONCE and size < _CHECKED_BYTES:
+            size, more, until = sum(map(len, found)), found, time.monotonic() + _GATHER_S
+            while (
+                more and len(found) < _CHECKED_AT_ONCE and size < _CHECKED_BYTES and time.monotonic() < until
+            ):
                 more = self._consumer.consume(_AT_ONCE, timeout=0.1)
                 size += sum(map(len, more))
                 found += more

@@ -24,9 +24,9 @@ RECORDS: Final = pa.schema(
 """Records of one topic; `timestamp` in milliseconds."""
 
 
-PREFIX: Final = b"prefix"
-"""A batch with this key in its metadata has the payloads of events in JSON which begin with that text: what follows the
-text, without the last byte."""
+SCHEMA_PREFIX: Final = b"schema-prefix"
+"""Key in the metadata of a batch of events in JSON that have the same schema. Its value is the text up to the payload.
+The batch has the payloads only: each value lacks that text and its last byte."""
 
 
 class LogPart(Protocol):
@@ -35,7 +35,7 @@ class LogPart(Protocol):
     def __call__(self, prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the records in offset order; see RECORDS.
 
-        Of events that begin with one of `prefixes`, it may yield the payloads only; see PREFIX.
+        Of events that begin with one of `prefixes`, it may yield the payloads only; see SCHEMA_PREFIX.
         """
         ...
 

@@ -18,19 +18,23 @@ from replicator.batch.events.worker_task import WorkerWriting
 from replicator.decode.decoder import Decoder
 from replicator.decode.decoding import Decoding
 from replicator.decode.json.parser import JsonParser
-from replicator.decode.records import run_in_workers
+from replicator.decode.records import SparkRecords, run_in_workers
 from replicator.lake.files.parquet import FileStyle
 from replicator.model.commit_marker import OffsetRange
 from replicator.model.table import TableId, TableSchema
 from replicator.runner.rounds import Rounds
 from replicator.sources.archive.change_log import ArchiveChangeLog
-from replicator.sources.change_log import RECORDS, LogPart
+from replicator.sources.change_log import RECORDS, SCHEMA_PREFIX, LogPart
+from replicator.sources.kafka.worker_reads import _payloads
 from tests.oracle.compare import assert_changelog_equals, assert_mirror_equals
+from tests.oracle.events import ColumnSpec
 from tests.oracle.model import Source
 from tests.support.lake_files import unreferenced
 from tests.support.lake_harness import LakeHarness
 from tests.support.law import cuts
 from tests.support.mirror import until
+from tests.support.orders_table import ORDERS
+from tests.support.scenario import ID, Scenario
 
 
 @pytest.fixture
@@ -178,3 +182,68 @@ def test_files_of_some_tasks_are_removed_if_another_one_cannot_be_used(
         for table in source.tables:
             assert_mirror_equals(catalog, "shop", table)
     assert not unreferenced(lake)
+
+
+class PayloadLog(ArchiveChangeLog):
+    """Gives the payloads of events that have their schema, as Kafka does."""
+
+    def parts(self, ranges: Sequence[OffsetRange], tasks: int) -> Sequence[LogPart]:
+        return [partial(_payload_batches, part) for part in super().parts(ranges, tasks)]
+
+
+def _payload_batches(part: LogPart, prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    for batch in part():
+        for row in range(batch.num_rows):
+            event = batch.slice(row, 1)
+            (value,), prefix = _payloads(event.column("value").to_pylist(), [p.encode() for p in prefixes])
+            schema = RECORDS if prefix is None else RECORDS.with_metadata({SCHEMA_PREFIX: prefix})
+            yield pa.RecordBatch.from_arrays(
+                [*event.columns[:4], pa.array([value], pa.binary())], schema=schema
+            )
+
+
+def test_workers_decode_the_payloads_of_events_with_schemas(
+    lake: LakeHarness, used: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[Sequence[str]] = []
+    run = SparkRecords.run
+
+    def seen(*args: Any, prefixes: Sequence[str] = ()) -> Any:
+        wanted.append(prefixes)
+        return run(*args, prefixes=prefixes)
+
+    monkeypatch.setattr(SparkRecords, "run", seen)
+    lake.driver_max_events, lake.open_log = 0, PayloadLog
+    source = Source(7, partitions=2, with_schemas=True, alters=3)
+    source.start(("bigint", "varchar"), rows=20)
+    source.run(120)
+    lake.write(source.delivered(1), gaps=7)
+    mirror = lake.mirror(lake.config())
+    _, ends = mirror.context.log.offsets()
+    for cut in cuts(7, 4, ends):
+        Rounds(mirror, follows=False).advance(cut)
+    assert mirror.summary().paused == {}
+    with lake.catalog() as catalog:
+        for table in source.tables:
+            assert_mirror_equals(catalog, "shop", table)
+            assert_changelog_equals(catalog, "shop", table)
+    assert used["mirror"] > 1
+    assert any(wanted)
+
+
+def test_quarantine_has_events_whole_of_which_workers_saw_the_payloads(lake: LakeHarness) -> None:
+    lake.driver_max_events, lake.open_log = 0, PayloadLog
+    scenario = Scenario([ID, ColumnSpec("n", "int")], True)
+    for n in range(8):
+        scenario.insert(id=n, n=n)
+    *_, before, last = scenario.records
+    assert last.value is not None
+    bad = replace(last, value=last.value.replace(b'"n":7', b'"n":"x"'))
+    truncated = replace(last, value=last.value[:-20])
+    lake.write([*scenario.records, bad, truncated, before])
+    mirror = lake.mirror(lake.config())
+    for end in (4, 11):
+        Rounds(mirror, follows=False).advance({ORDERS: {0: end}})
+    found = sorted(lake.rows("quarantine", "shop_ops"), key=lambda row: int(row["offset"]))
+    assert [bytes(row["value"]) for row in found] == [bad.value, truncated.value]
+    assert len(lake.rows("orders")) == 8

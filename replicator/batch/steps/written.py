@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from replicator.batch.context import MirrorContext
 from replicator.batch.events.ahead import Forecast
-from replicator.batch.events.executors import SPARK, WrittenEvents, has_floating_key
+from replicator.batch.events.executors import SPARK, MaterializedEvents, WrittenEvents, has_floating_key
 from replicator.batch.events.worker_files import TaskKeys, WorkerFiles
 from replicator.batch.events.worker_task import WorkerWriting, numbers_of
 from replicator.batch.task import Segment
@@ -59,20 +59,22 @@ def _style(segment: Segment, role: LakeRole, columns: Iterable[str]) -> FileStyl
     return style if style is not None and set(style.schema.names) == set(columns) else None
 
 
-def written_events(segment: Segment, writing: WorkerWriting) -> WrittenEvents:
-    """Decode and write the records of a segment, in one Spark job, which may have begun already."""
+def written_events(segment: Segment, writing: WorkerWriting) -> MaterializedEvents:
+    """Decode and write the records of a segment, in one Spark job, which may have begun already.
+
+    If a record is no ordinary change, all are decoded again, as a whole: only then they can be set apart as they are.
+    """
     writing, found = _found(segment, writing)
     decoder, records = writing.decoder, segment.logged()
     rows = found.to_pylist()
-    parts = [row["content"] for row in rows if row["kind"] == "numbers"]
-    numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
-    files = None
     if any(row["kind"] == UNWRITTEN for row in rows):
         writing.remove_files()
-    else:
-        keys = [TaskKeys(_unpacked(row["content"]), row["path"]) for row in rows if row["kind"] == "keys"]
-        mirror, changelog = files_in(rows, "mirror"), files_in(rows, "changelog")
-        files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
+        return SPARK.materialize(decoder.frame(records))
+    parts = [row["content"] for row in rows if row["kind"] == "numbers"]
+    numbers = pa.concat_tables([numbers_of(decoder.schema.empty_table()), *map(_unpacked, parts)])
+    keys = [TaskKeys(_unpacked(row["content"]), row["path"]) for row in rows if row["kind"] == "keys"]
+    mirror, changelog = files_in(rows, "mirror"), files_in(rows, "changelog")
+    files = WorkerFiles(writing, mirror, changelog, keys) if keys else None
     return WrittenEvents(numbers, files, lambda: SPARK.materialize(decoder.frame(records)).frame)
 
 
@@ -102,8 +104,8 @@ def _begin_following(segment: Segment, writing: WorkerWriting) -> None:
 
 def _run(context: MirrorContext, ranges: tuple[OffsetRange, ...], writing: WorkerWriting) -> pa.Table:
     try:
-        prefixes = writing.decoder.decoding.prefixes
-        return SparkRecords(context.spark, context.log, ranges, prefixes).run(writing, RESULT).toArrow()
+        records = SparkRecords(context.spark, context.log, ranges)
+        return records.run(writing, RESULT, prefixes=writing.decoder.decoding.prefixes).toArrow()
     except BaseException:
         writing.remove_files()
         raise

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from replicator.decode.schemas.versions import Places
+from replicator.decode.schemas.versions import Longs, Mask, Places
 from replicator.errors import BinlogError
 from replicator.model.events import RawRecord
 from replicator.model.position import FILE_SHIFT, MOST_POS, binlog_number
@@ -29,7 +29,8 @@ from replicator.sources.binlog.scan import BinlogFile
 _RUN_HEADER: Final = "__debezium.context.runId"
 """Debezium's header with the id of the connector's task, which is another one after each start."""
 
-_Longs = np.ndarray[Any, np.dtype[np.int64]]
+_MANY: Final = 400
+"""So many events of a partition are read at once; fewer are faster one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class _Placed:
 
     offsets: Sequence[int]
     keys: Sequence[bytes | None]
-    places: _Longs
-    rows: _Longs
+    places: Longs
+    rows: Longs
 
     def after(self, earlier: "_Placed") -> "_Placed":
         """Return these events after earlier ones."""
@@ -100,10 +101,10 @@ class EventOrder:
             return
         if (before := self._last.get(partition)) is not None:
             placed = placed.after(before)
-        repeated = min(self._repeated(partition, placed), default=None)
+        repeated = min(self._misplaced(partition, placed), default=None)
         if repeated is not None:
             this, last = (self._shown(int(placed.places[i])) for i in (repeated, repeated - 1))
-            raise _repeated(partition, placed.offsets[repeated], f"{this} comes after {last}")
+            raise _refusal(partition, placed.offsets[repeated], f"{this} comes after {last}")
         self._last[partition] = placed.last()
 
     def _check_run(self, partition: PartitionKey, records: Records) -> None:
@@ -111,34 +112,38 @@ class EventOrder:
             run = next((value for name, value in headers if name == _RUN_HEADER), None)
             if run is not None and self._run not in (None, run):
                 offset = records.offsets[records.headers.index(headers)]
-                raise _repeated(partition, offset, "the connector was started a second time")
+                raise _refusal(partition, offset, "the connector was started a second time")
             self._run = run or self._run
 
     def _placed(self, records: Records) -> _Placed:
         given = [i for i, value in enumerate(records.values) if value]
-        places = Places.of(self._sources(pa.array([records.values[i] for i in given], pa.binary())))
-        if places.is_known.all():
-            return _Placed(
-                [records.offsets[i] for i in given], [records.keys[i] for i in given], places.key, places.row
-            )
+        if len(given) >= _MANY:
+            places = Places.of(self._sources(pa.array([records.values[i] for i in given], pa.binary())))
+            if places.is_known.all():
+                return _Placed(
+                    [records.offsets[i] for i in given],
+                    [records.keys[i] for i in given],
+                    places.key,
+                    places.row,
+                )
         read = {i: self._positions.read(records.values[i]) for i in given}
         known = {i: position for i, position in read.items() if position is not None}
         return _Placed(
             [records.offsets[i] for i in known],
             [records.keys[i] for i in known],
             np.array([position.key for position in known.values()], np.int64),
-            np.array([position.row for position in known.values()], np.int64),
+            np.array([min(position.row, MOST_POS) for position in known.values()], np.int64),
         )
 
-    def _repeated(self, partition: PartitionKey, placed: _Placed) -> Iterator[int]:
+    def _misplaced(self, partition: PartitionKey, placed: _Placed) -> Iterator[int]:
         """Yield the indices of events that do not follow the one before them."""
         places, rows, keys = placed.places, placed.rows, placed.keys
         earlier = places[1:] < places[:-1]
         same = (places[1:] == places[:-1]) & ~np.isin(places[1:] >> FILE_SHIFT, self._compressed)
         if partition[0] == self._schema_topic:
             same[:] = False
-        yield from _after(earlier | (same & (rows[1:] < rows[:-1])))
-        again = _after(same & (rows[1:] == rows[:-1]))
+        yield from _seconds(earlier | (same & (rows[1:] < rows[:-1])))
+        again = _seconds(same & (rows[1:] == rows[:-1]))
         yield from (i for i in again if keys[i] == keys[i - 1])
 
     def _shown(self, place: int) -> str:
@@ -147,13 +152,13 @@ class EventOrder:
         return f"{number if file is None else file.name}:{place & MOST_POS}"
 
 
-def _after(pairs: np.ndarray[Any, np.dtype[np.bool_]]) -> list[int]:
+def _seconds(pairs: Mask) -> list[int]:
     """Return the indices of the second events of pairs of neighbours."""
     found: list[int] = (np.flatnonzero(pairs) + 1).tolist()
     return found
 
 
-def _repeated(partition: PartitionKey, offset: int, reason: str) -> BinlogError:
+def _refusal(partition: PartitionKey, offset: int, reason: str) -> BinlogError:
     topic, number = partition
     return BinlogError(
         f"Debezium wrote events twice, at {topic}-{number} offset {offset}: {reason}",

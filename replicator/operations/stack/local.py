@@ -293,7 +293,10 @@ class LocalStack:
                 stopped.append(part)
                 with self._saving:
                     save_state(self.folder, state.with_part(replace(state.parts[part], stopping=True)))
-            child.stop(0 if at_once else PATIENCE[part])
+            if at_once:
+                child.kill()
+            else:
+                child.stop(PATIENCE[part])
             state = replace(state, parts={name: kept for name, kept in state.parts.items() if name != part})
             save_state(self.folder, state)
         return stopped

@@ -11,13 +11,14 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from replicator.errors import LogUnavailable
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.change_log import PREFIX, RECORDS
+from replicator.sources.change_log import RECORDS, SCHEMA_PREFIX
 from replicator.sources.kafka.admin import PATIENT_S, QUICK_START, kafka_errors
 from replicator.sources.kafka.messages import CONSUMER_OPTIONS, HEADERS, headers_of, is_end, reading_ahead
 
 _AT_ONCE: Final = 500
 """Number of records that are taken from the client at once: more of them cost up to twice the time each."""
 _GATHER_S: Final = 0.1
+_DOUBTFUL: Final = len('{"schema":')
 _BATCH: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
 """Number of records, and their size, that become one batch of Arrow."""
@@ -39,8 +40,8 @@ class KafkaPart:
     def __call__(self, prefixes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the records, as `RECORDS` with `HEADERS` if wanted.
 
-        Of values that begin with one of `prefixes`, it yields the payloads (see `PREFIX`) where neighbours do so too: a
-        schema in each event is most of it, and Python would copy it thrice.
+        Of values that begin with one of `prefixes`, it yields the payloads (see `SCHEMA_PREFIX`) where their neighbours
+        begin with the same. A schema is most of such a value, which would be copied three times.
 
         Raises:
             LogUnavailable: Kafka does not answer.
@@ -102,7 +103,7 @@ def _gathered(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(
-    partition: int, messages: Sequence[Message], prefixes: Iterable[bytes], *, with_headers: bool
+    partition: int, messages: Sequence[Message], prefixes: Sequence[bytes], *, with_headers: bool
 ) -> pa.RecordBatch:
     values, prefix = _payloads(list(map(Message.value, messages)), prefixes)
     columns: list[pa.Array] = [
@@ -112,7 +113,7 @@ def _batch(
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(values, pa.binary()),
     ]
-    schema = RECORDS if prefix is None else RECORDS.with_metadata({PREFIX: prefix})
+    schema = RECORDS if prefix is None else RECORDS.with_metadata({SCHEMA_PREFIX: prefix})
     if with_headers:
         columns.append(pa.array(map(headers_of, messages), HEADERS.type, size=len(messages)))
         schema = schema.append(HEADERS)
@@ -120,13 +121,19 @@ def _batch(
 
 
 def _payloads(
-    values: list[bytes | None], prefixes: Iterable[bytes]
+    values: list[bytes | None], prefixes: Sequence[bytes]
 ) -> tuple[list[bytes | None], bytes | None]:
-    """Return the payloads of values, and the prefix that all of them begin with; or the values, if there is none."""
+    """Return the payloads of values, and the prefix that all of them begin with; or the values, if there is none.
+
+    A flattened event may be a row that looks like an event with a schema. It stays as it is, with its neighbours.
+    """
     for prefix in prefixes:
         if all(value is None or value.startswith(prefix) for value in values):
             start = len(prefix)
-            return [None if value is None else value[start:-1] for value in values], prefix
+            payloads = [None if value is None else value[start:-1] for value in values]
+            begin = prefix[:_DOUBTFUL]
+            if not any(payload is not None and payload.startswith(begin) for payload in payloads):
+                return payloads, prefix
     return values, None
 
 

@@ -14,7 +14,7 @@ from replicator.model.table import Column, TableId, TableSchema
 from replicator.model.types import (
     STRING,
 )
-from replicator.sources.change_log import PREFIX
+from replicator.sources.change_log import SCHEMA_PREFIX
 from tests.oracle.events import ColumnSpec, Place, change_event, schema_change_event, with_value_schema
 from tests.support.decoding import ID, RANGES, records, rows_of
 
@@ -94,7 +94,7 @@ def test_payloads_are_decoded_as_the_events_that_they_are_of() -> None:
     later = raw.slice(1)
     payloads = [value[len(prefix) : -1] for value in later.column("value").to_pylist()]
     cut = later.set_column(4, "value", pa.array(payloads, pa.binary())).replace_schema_metadata(
-        {PREFIX: prefix}
+        {SCHEMA_PREFIX: prefix}
     )
     assert decoder.decode(cut).equals(decoder.decode(later))
     assert [row.after for row in rows_of(decoder.decode(cut))] == [{"id": 2, "n": 5}, None]

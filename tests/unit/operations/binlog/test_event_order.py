@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from replicator.decode.json.parser import JsonParser
 from replicator.errors import BinlogError
+from replicator.operations.binlog import checks
 from replicator.operations.binlog.checks import EventOrder
 from replicator.sources.archive.format import Event, PartitionKey
 from replicator.sources.archive.pending import Records
@@ -31,6 +33,7 @@ class Topics:
         self.order = EventOrder(files, "shop", JsonParser(flattened=False).sources)
         self.at_once = at_once
         self.events: list[Event] = []
+        self.offset = 0
 
     def add(
         self,
@@ -46,13 +49,15 @@ class Topics:
         source = {"file": f"mysql-bin.{file:06d}", "pos": pos, "row": row}
         value = json.dumps({"before": None, "after": {"id": 1}, "source": source, "op": "c"}).encode()
         headers = (("__debezium.context.runId", run),)
-        self.events.append(replace(Event(topic, 0, len(self.events), 0, key, value, headers), **other))
+        self.events.append(replace(Event(topic, 0, self.offset, 0, key, value, headers), **other))
+        self.offset += 1
 
     def check(self) -> None:
         for partition, run in groupby(self.events, partition_of):
             events = list(run)
             for start in range(0, len(events), self.at_once):
                 self.order.check(partition, records_of(events[start : start + self.at_once]))
+        self.events.clear()
 
 
 def partition_of(event: Event) -> PartitionKey:
@@ -74,9 +79,13 @@ def files(tmp_path: Path) -> tuple[BinlogFile, ...]:
     return scan([write_file(tmp_path, number) for number in (1, 2)]).files
 
 
-@pytest.fixture(params=[1, 7, 1000])
-def topics(files: tuple[BinlogFile, ...], request: pytest.FixtureRequest) -> Topics:
-    return Topics(files, request.param)
+@pytest.fixture(params=[(1, 1), (7, 1), (1000, 1), (1000, 1001)])
+def topics(
+    files: tuple[BinlogFile, ...], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Topics:
+    at_once, many = request.param
+    monkeypatch.setattr(checks, "_MANY", many)
+    return Topics(files, at_once)
 
 
 def test_events_in_the_order_of_the_files_are_accepted(topics: Topics) -> None:
@@ -117,6 +126,15 @@ def test_a_row_that_comes_again_at_once_is_refused(topics: Topics) -> None:
         topics.check()
 
 
+def test_a_statement_may_have_several_schema_changes(topics: Topics) -> None:
+    for row in (0, 0, 1, 0):
+        topics.add(100, row, topic="shop")
+    topics.check()
+    topics.add(99, topic="shop")
+    with pytest.raises(BinlogError, match="twice, at shop-0 offset 4"):
+        topics.check()
+
+
 def test_a_changed_key_is_a_delete_and_a_create_of_one_row(topics: Topics) -> None:
     topics.add(100)
     topics.add(0, value=None)
@@ -147,17 +165,19 @@ PLACES = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(0, 2), st.s
 
 
 @given(st.lists(PLACES, max_size=8), st.integers(1, 8))
-def test_checks_of_many_events_find_what_those_of_each_event_find(
+def test_an_event_is_refused_if_it_does_not_follow_the_one_before_it(
     places: list[tuple[int, int, int, bytes]], at_once: int
 ) -> None:
-    def reason(at_once: int) -> str:
+    wrong = [
+        second
+        for second, ((pos, file, row, key), (pos2, file2, row2, key2)) in enumerate(pairwise(places), start=1)
+        if (file2, pos2) < (file, pos)
+        or ((file2, pos2) == (file, pos) and (row2 < row or (row2 == row and key2 == key)))
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "_MANY", 2)
         topics = Topics((), at_once)
         for pos, file, row, key in places:
             topics.add(pos, row, file=file, key=key)
-        try:
+        with pytest.raises(BinlogError, match=f"offset {wrong[0]}: ") if wrong else nullcontext():
             topics.check()
-        except BinlogError as error:
-            return str(error)
-        return ""
-
-    assert reason(at_once) == reason(1)

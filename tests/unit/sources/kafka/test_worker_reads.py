@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Message
 from replicator.config import KafkaLog
 from replicator.errors import DataLossError
 from replicator.model.commit_marker import OffsetRange
-from replicator.sources.change_log import PREFIX, RECORDS
+from replicator.sources.change_log import RECORDS, SCHEMA_PREFIX
 from replicator.sources.kafka import worker_reads
 from replicator.sources.kafka.log import KafkaChangeLog
 from replicator.sources.kafka.messages import HEADERS
@@ -64,7 +64,7 @@ def test_schemas_of_events_are_left_out_where_neighbours_have_the_same(
     broker.send(TOPIC, *values, partition=1)
     (part,) = log.parts([OffsetRange(TOPIC, 1, 0, 9)], 1)
     found = [
-        ((batch.schema.metadata or {}).get(PREFIX), batch.column("value").to_pylist())
+        ((batch.schema.metadata or {}).get(SCHEMA_PREFIX), batch.column("value").to_pylist())
         for batch in part([one, two])
     ]
     assert found == [
@@ -74,6 +74,17 @@ def test_schemas_of_events_are_left_out_where_neighbours_have_the_same(
         (one.encode(), [b""]),
     ]
     assert [value for batch in part() for value in batch.column("value").to_pylist()] == values
+
+
+def test_a_flattened_row_that_looks_like_an_event_with_a_schema_is_left_whole(
+    log: KafkaChangeLog, broker: MockBroker
+) -> None:
+    """Its first column is named `schema`."""
+    prefix = '{"schema":{"type":"struct"},"payload":'
+    values = [f'{prefix}{{"schema":"{n}"}}}}'.encode() for n in range(3)]
+    broker.send(TOPIC, *values, partition=1)
+    (part,) = log.parts([OffsetRange(TOPIC, 1, 0, 3)], 1)
+    assert [value for batch in part([prefix]) for value in batch.column("value").to_pylist()] == values
 
 
 def test_part_has_headers_if_they_are_wanted(log: KafkaChangeLog, broker: MockBroker) -> None:
