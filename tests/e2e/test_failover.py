@@ -79,6 +79,12 @@ def test_no_change_is_lost_or_repeated_when_a_replica_is_promoted(
     # If the connector was stopped within a transaction, its table is read again: from the server of `source.url`.
     with running(config_file, mirrored.folder / "out.log") as mirror:
         promoted.comparison.await_equal(mirror, START_S)
+        # The tables may have been equal at once, and a process does not handle the signal while it starts.
+        until(
+            lambda: any(line.get("event") == "following the log" for line in mirror.lines()),
+            seconds=START_S,
+            doing="the start of the second process",
+        )
         assert mirror.stop() == 0, mirror.tail()
     config = load(mirrored.config)
     with open_catalog(config.lake) as catalog:
