@@ -88,7 +88,13 @@ class _SqliteCatalog:
 
     def _rows(self, statement: str, **values: str | None) -> list[sqlite3.Row]:
         with self._lock:
-            return self._connection.execute(statement, {"catalog": CATALOG_NAME, **values}).fetchall()
+            try:
+                return self._connection.execute(statement, {"catalog": CATALOG_NAME, **values}).fetchall()
+            except sqlite3.OperationalError as error:
+                if not str(error).startswith("no such table: iceberg_namespace_properties"):
+                    raise
+                # At its first start, Iceberg creates this table after the other one.
+                return []
 
 
 class _OtherCatalog:

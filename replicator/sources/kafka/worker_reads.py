@@ -18,7 +18,7 @@ from replicator.sources.kafka.messages import CONSUMER_OPTIONS, HEADERS, headers
 _AT_ONCE: Final = 500
 """Number of records that are taken from the client at once: more of them cost up to twice the time each."""
 _GATHER_S: Final = 0.1
-_DOUBTFUL: Final = len('{"schema":')
+_WITH_SCHEMA: Final = b'{"schema":'
 _BATCH: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
 """Number of records, and their size, that become one batch of Arrow."""
@@ -131,8 +131,7 @@ def _payloads(
         if all(value is None or value.startswith(prefix) for value in values):
             start = len(prefix)
             payloads = [None if value is None else value[start:-1] for value in values]
-            begin = prefix[:_DOUBTFUL]
-            if not any(payload is not None and payload.startswith(begin) for payload in payloads):
+            if not any(payload is not None and payload.startswith(_WITH_SCHEMA) for payload in payloads):
                 return payloads, prefix
     return values, None
 

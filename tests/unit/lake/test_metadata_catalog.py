@@ -262,3 +262,14 @@ def test_file_that_is_no_catalog_is_refused_as_pyiceberg_does(
             tables_in(catalog, "shop")
         messages.append(refused.value.message)
     assert messages[0] == messages[1]
+
+
+def test_catalog_whose_second_table_is_not_created_yet_is_empty(config: Config) -> None:
+    file = config.lake.catalog_file
+    assert file is not None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE iceberg_tables (catalog_name, table_namespace, table_name)")
+    with open_metadata(config.lake) as catalog:
+        assert catalog.list_namespaces() == []
+        assert catalog.load_namespace_properties("shop") == {}
